@@ -1,0 +1,55 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+OUT    ?= fenchel-demo
+# One torch thread a test worker: two workers with two threads each only fight for two cores.
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types unit bench format clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@echo "==> creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# A stamp a set of extras: nothing is installed again until the project's own files change.
+$(VENV)/.ready-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "==> installing fenchel[$*] into $(VENV) (a few minutes the first time)"
+	@$(PIP) --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.ready-demo  ## set up, then train, shift and adapt on the embedded digits
+	@echo "==> fenchel demo"
+	@$(BIN)/fenchel demo --out $(OUT)
+	@echo "==> demo finished: open $(OUT)/report.html"
+
+test: lint types unit  ## set up, then lint, types and tests
+	@echo "==> all checks passed"
+
+lint: $(VENV)/.ready-dev  ## ruff: style and formatting
+	@echo "==> ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready-dev  ## mypy, strict
+	@echo "==> mypy"
+	@$(BIN)/mypy
+
+unit: $(VENV)/.ready-dev  ## the tests alone
+	@echo "==> pytest"
+	@$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+bench: $(VENV)/.ready-dev  ## the speed and memory measurements (as ratios, in one run)
+	@for script in benchmarks/*.py; do echo "==> $$script"; $(BIN)/python $$script || exit 1; done
+
+format: $(VENV)/.ready-dev  ## reformat the code
+	@$(BIN)/ruff check --fix-only .
+	@$(BIN)/ruff format .
+
+clean:  ## remove the virtual environment and every generated file
+	rm -rf $(VENV) $(OUT) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

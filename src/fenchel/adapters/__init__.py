@@ -1,0 +1,1 @@
+"""The adapter: a pure step around a model that is never modified."""

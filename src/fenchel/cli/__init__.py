@@ -1,0 +1,34 @@
+"""The command line: `fenchel VERB`, one file a verb."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
+
+app = typer.Typer(
+    name="fenchel",
+    help="Test-time adaptation derived from the training loss.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 some of the work failed, 2 a mistake in the call, 130 interrupted.",
+)
+
+
+def main() -> None:
+    """Entry point: a user's mistake becomes one clear line; FENCHEL_DEBUG=1 shows the traceback."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        report_mistake("interrupted")
+        sys.exit(EXIT_INTERRUPTED)
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        if os.environ.get("FENCHEL_DEBUG"):
+            raise
+        report_mistake(str(error))
+        sys.exit(EXIT_USER_MISTAKE)

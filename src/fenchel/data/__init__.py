@@ -1,0 +1,1 @@
+"""Data sets, corruptions and streams."""

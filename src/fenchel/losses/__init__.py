@@ -1,0 +1,1 @@
+"""Training losses and the test-time objectives they imply."""

@@ -1,0 +1,1 @@
+"""Unsupervised objectives: one value a sample, from logits alone."""
