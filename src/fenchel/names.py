@@ -1,7 +1,7 @@
 """Names at the rim: registries, `name:key=value` specs, and errors that suggest the nearest name.
 
-Strings live in the command line, in sweep files and in records; the code passes objects. This module
-is where the one becomes the other, for losses, objectives, corruptions, data sets and models alike.
+Strings live in the command line, in sweep files and in records; the code passes objects. This
+module is where one becomes the other, for losses, corruptions, data sets and models alike.
 """
 
 from __future__ import annotations

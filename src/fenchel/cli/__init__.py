@@ -16,7 +16,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 some of the work failed, 2 a mistake in the call, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 some work failed, 2 a mistake in the call, 130 interrupted.",
 )
 
 
