@@ -1,0 +1,66 @@
+"""Digital: what cameras' and files' processing does to colour, shape and detail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import BytesIO
+
+import numpy as np
+from PIL import Image
+
+from fenchel.data.corruptions.base import Array, Draws, Images, corruption
+from fenchel.data.corruptions.colour import hsv_to_rgb, rgb_to_hsv
+
+
+@corruption(role="test", cifar=(0.75, 0.5, 0.4, 0.3, 0.15), imagenet=(0.4, 0.3, 0.2, 0.1, 0.05))
+def contrast(images: Images, factor: float, draws: Draws) -> Array:
+    """Pull each channel towards its mean over the image: (x - mean) * factor + mean."""
+    pixels = images.shape[1] * images.shape[2]
+    # Summed as whole numbers, which no order of summation can change.
+    means: Array = images.sum(axis=(1, 2), keepdims=True, dtype=np.int64) / pixels / 255
+    return (images / 255 - means) * factor + means
+
+
+@corruption(role="test", cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))
+def pixelate(images: Images, factor: float, draws: Draws) -> Array:
+    """Shrink by `factor` and enlarge again, both with a box filter."""
+    height, width = images.shape[1:3]
+    small = (max(1, int(width * factor)), max(1, int(height * factor)))
+    box = Image.Resampling.BOX
+    return _through_pillow(
+        images, lambda picture: picture.resize(small, box).resize((width, height), box)
+    )
+
+
+@corruption(role="test", cifar=(80, 65, 58, 50, 40), imagenet=(25, 18, 15, 10, 7))
+def jpeg_compression(images: Images, quality: int, draws: Draws) -> Array:
+    """Save as JPEG of the given quality and read back."""
+
+    def compress(picture: Image.Image) -> Image.Image:
+        file = BytesIO()
+        picture.save(file, "JPEG", quality=quality)
+        return Image.open(file)
+
+    return _through_pillow(images, compress)
+
+
+@corruption(
+    role="validation",
+    cifar=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
+    imagenet=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
+)
+def saturate(images: Images, strength: tuple[float, float], draws: Draws) -> Array:
+    """Scale and shift the saturation; grey images have none and stay as they are."""
+    factor, offset = strength
+    if images.shape[-1] == 1:
+        return images
+    hue, saturation, value = rgb_to_hsv(images / 255)
+    return hsv_to_rgb(hue, np.clip(saturation * factor + offset, 0, 1), value)
+
+
+def _through_pillow(images: Images, change: Callable[[Image.Image], Image.Image]) -> Images:
+    result = np.empty_like(images)
+    for before, after in zip(images, result, strict=True):
+        picture = Image.fromarray(before.squeeze(-1) if before.shape[-1] == 1 else before)
+        after[:] = np.asarray(change(picture)).reshape(before.shape)
+    return result
