@@ -1,1 +1,50 @@
-"""Networks and checkpoints."""
+"""Networks by name, weights from anywhere, and checkpoints that know how they were trained.
+
+Every image model takes images in [0, 1] and normalises them itself: `model.preprocessing`.
+"""
+
+from fenchel.models import resnet, small, vit  # importing them registers their models
+from fenchel.models.checkpoint import Checkpoint, Metadata, load_checkpoint, read_metadata
+from fenchel.models.preprocessing import Preprocessed, Preprocessing
+from fenchel.models.registry import MODELS, build, factory
+from fenchel.models.resnet import (
+    ResNet,
+    resnet18,
+    resnet18_small,
+    resnet26,
+    resnet26_groupnorm,
+    resnet26_wide,
+    resnet50,
+    resnet50_small,
+)
+from fenchel.models.small import DigitNetwork, Linear
+from fenchel.models.vit import VisionTransformer
+from fenchel.models.weights import load_weights, read_state_dict
+
+__all__ = [
+    "MODELS",
+    "Checkpoint",
+    "DigitNetwork",
+    "Linear",
+    "Metadata",
+    "Preprocessed",
+    "Preprocessing",
+    "ResNet",
+    "VisionTransformer",
+    "build",
+    "factory",
+    "load_checkpoint",
+    "load_weights",
+    "read_metadata",
+    "read_state_dict",
+    "resnet",
+    "resnet18",
+    "resnet18_small",
+    "resnet26",
+    "resnet26_groupnorm",
+    "resnet26_wide",
+    "resnet50",
+    "resnet50_small",
+    "small",
+    "vit",
+]

@@ -1,0 +1,174 @@
+"""Checkpoints: a safetensors file that knows its architecture, its loss and its preprocessing.
+
+The metadata are strings; all but the first three keys are JSON:
+
+| key | content |
+|---|---|
+| `format`, `architecture`, `loss` | `fenchel-checkpoint-1`, a name for `build`, a loss spec |
+| `arguments` | keyword arguments for `build` |
+| `classes` | the names of the classes, in the order of the logits |
+| `preprocessing` | mean, std and input range of the buffers inside the model |
+| `data`, `data_digest` | name and SHA-256 of the training data |
+| `recipe` | how it was trained |
+| `epoch`, `metrics` | how far, and what was measured |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from fenchel.models import preprocessing, weights
+from fenchel.models.files import safetensors_bytes, write_atomically
+from fenchel.models.registry import build
+
+FORMAT = "fenchel-checkpoint-1"
+FILE_NAME = "checkpoint.safetensors"
+"""The name of the kept checkpoint inside the folder of a training run."""
+
+_PLAIN = ("architecture", "loss")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metadata:
+    """What a checkpoint says about its model; see the table of this module."""
+
+    architecture: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    loss: str
+    classes: tuple[str, ...]
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    data: str | None = None
+    data_digest: str | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    epoch: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def to_strings(self) -> dict[str, str]:
+        """The metadata as safetensors stores them."""
+        values = dataclasses.asdict(self)
+        strings = {key: values.pop(key) for key in _PLAIN}
+        encoded = {key: json.dumps(value, sort_keys=True) for key, value in values.items()}
+        return {"format": FORMAT, **strings, **encoded}
+
+    @staticmethod
+    def from_strings(strings: Mapping[str, str], origin: str) -> Metadata:
+        """The inverse of `to_strings`; `origin` names the file in errors."""
+        if strings.get("format") != FORMAT:
+            raise ValueError(
+                f"a checkpoint of fenchel says format={FORMAT!r}; {origin!r} says "
+                f"{strings.get('format')!r}. For bare weights, build the model yourself and call "
+                "fenchel.models.load_weights(model, path)."
+            )
+        try:
+            values: dict[str, Any] = {
+                item.name: strings[item.name] if item.name in _PLAIN else json.loads(text)
+                for item in dataclasses.fields(Metadata)
+                if (text := strings.get(item.name)) is not None
+            }
+            names = values.pop("classes")
+            found = Metadata(classes=tuple(str(name) for name in names), **values)
+            found.check()
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(
+                f"a checkpoint needs the metadata architecture, loss and classes; {origin!r} is "
+                f"damaged ({type(error).__name__}: {error}). Train or fetch it again."
+            ) from error
+        return found
+
+    def check(self) -> None:
+        """Raise TypeError if a mapping is something else (as in a tampered file)."""
+        for name in ("arguments", "preprocessing", "recipe", "metrics"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise TypeError(f"{name} is not a mapping")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model and what its file says about it."""
+
+    model: nn.Module
+    metadata: Metadata
+
+    @property
+    def loss_spec(self) -> str:
+        """The loss the model was trained with, such as `poly:epsilon=6`."""
+        return self.metadata.loss
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the logits."""
+        return self.metadata.classes
+
+    @property
+    def preprocessing(self) -> Mapping[str, Any]:
+        """`mean`, `std` and `input_range`, already applied inside the model."""
+        return self.metadata.preprocessing
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the weights, by name, shape and value: equal for equal models."""
+        return hashlib.sha256(safetensors_bytes(self.model.state_dict(), {})).hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Write the file, whole or not at all; equal checkpoints give equal bytes."""
+        described = dataclasses.replace(
+            self.metadata, preprocessing=preprocessing.describe(self.model)
+        )
+        content = safetensors_bytes(self.model.state_dict(), described.to_strings())
+        write_atomically(path, content)
+
+
+def read_metadata(path: str | Path) -> Metadata:
+    """What the checkpoint at `path` (a file, or the folder of a training run) says of itself."""
+    file = _resolve(path)
+    try:
+        with safe_open(file, framework="pt") as opened:
+            strings = opened.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(
+            f"a checkpoint is a safetensors file; {str(file)!r} is not ({error}). For .pt and "
+            ".pth files, build the model yourself and call fenchel.models.load_weights."
+        ) from error
+    return Metadata.from_strings(strings, str(file))
+
+
+def load_checkpoint(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
+    """The model saved at `path` (a file, or the folder of a training run), in evaluation mode.
+
+    Only architectures known to `build` are made, nothing is downloaded, and no code from the file
+    runs. Names and shapes are compared before any memory is taken for the model.
+    """
+    file = _resolve(path)
+    metadata = read_metadata(file)
+    state = weights.read_state_dict(file)
+    arguments = {**metadata.arguments}
+    if "pretrained" in arguments:
+        arguments["pretrained"] = False
+    with torch.device("meta"):
+        skeleton = build(metadata.architecture, **arguments)
+    weights.check_fit(skeleton, state, str(file))
+    with torch.random.fork_rng(devices=[]):
+        model = build(metadata.architecture, **arguments)
+    weights.load_weights(model, state)
+    return Checkpoint(model.to(device).eval(), metadata)
+
+
+def _resolve(path: str | Path) -> Path:
+    given = Path(path)
+    file = given / FILE_NAME if given.is_dir() else given
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"a checkpoint is a .safetensors file or the folder of a training run; {str(given)!r} "
+            "holds none. Train one with `fenchel train`, or check the path."
+        )
+    return file

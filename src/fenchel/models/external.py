@@ -1,0 +1,91 @@
+"""Models of timm and torchvision by name, through the extras `timm` and `vision`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from fenchel.models.preprocessing import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    PerChannel,
+    Preprocessed,
+    for_channels,
+)
+
+EXTRAS = {"timm": "timm", "torchvision": "vision"}
+"""The packages whose models are known, and the extra that brings each."""
+
+# Checkpoints name their architecture, so a name must never reach a hub, a folder or an address.
+_NAME = re.compile(r"(?P<package>timm|torchvision)/(?P<model>[A-Za-z0-9_.]+)")
+
+
+def is_external(name: str) -> bool:
+    """Whether `name` reads `timm/...` or `torchvision/...`."""
+    return name.partition("/")[0] in EXTRAS and "/" in name
+
+
+def factory(name: str) -> Callable[..., nn.Module]:
+    """The function that builds `timm/NAME` or `torchvision/NAME`; see `create`."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(
+            "a model of another package is written timm/NAME or torchvision/NAME with a plain "
+            f"name; got {name!r}. Take the name from that package's list of models."
+        )
+    return functools.partial(create, match["package"], match["model"])
+
+
+def create(
+    package: str,
+    model: str,
+    *,
+    classes: int = 1000,
+    channels: int = 3,
+    pretrained: bool = False,
+    mean: PerChannel = None,
+    std: PerChannel = None,
+) -> nn.Module:
+    """The model `model` of `package`, wrapped so that it takes images in [0, 1].
+
+    Mean and deviation default to those the package's weights were trained with. `pretrained`
+    lets the package download its weights.
+    """
+    module = _import(package)
+    if package == "timm":
+        network = module.create_model(
+            model, pretrained=pretrained, num_classes=classes, in_chans=channels
+        )
+        settings = getattr(network, "pretrained_cfg", None) or {}
+    else:
+        if channels != 3:
+            raise ValueError(f"torchvision's models take 3 channels; got {channels}. Use timm's.")
+        weights = "DEFAULT" if pretrained else None
+        network = module.models.get_model(model, weights=weights, num_classes=classes)
+        settings = {}
+    default_mean = settings.get("mean", IMAGENET_MEAN) if channels == 3 else None
+    default_std = settings.get("std", IMAGENET_STD) if channels == 3 else None
+    return Preprocessed(
+        network,
+        for_channels(
+            channels,
+            default_mean if mean is None else mean,
+            default_std if std is None else std,
+        ),
+    )
+
+
+def _import(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except (ImportError, RuntimeError) as error:
+        # torchvision built for another torch fails with a RuntimeError, not an ImportError.
+        raise ImportError(
+            f"models named {package}/... need the package {package}, which cannot be imported "
+            f"({error}). Install it with: pip install 'fenchel[{EXTRAS[package]}]'."
+        ) from error
