@@ -7,7 +7,7 @@ import numpy as np
 from fenchel.data.corruptions.base import Array
 
 # ITU-R BT.601: how bright the eye finds red, green and blue.
-LUMA = np.array([0.299, 0.587, 0.114])
+LUMA = (0.299, 0.587, 0.114)
 
 
 def luma(images: Array) -> Array:

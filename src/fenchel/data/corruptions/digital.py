@@ -7,9 +7,11 @@ from io import BytesIO
 
 import numpy as np
 from PIL import Image
+from scipy import ndimage
 
 from fenchel.data.corruptions.base import Array, Draws, Images, corruption
 from fenchel.data.corruptions.colour import hsv_to_rgb, rgb_to_hsv
+from fenchel.data.corruptions.warp import affine, bilinear, reflect
 
 
 @corruption(role="test", cifar=(0.75, 0.5, 0.4, 0.3, 0.15), imagenet=(0.4, 0.3, 0.2, 0.1, 0.05))
@@ -19,6 +21,52 @@ def contrast(images: Images, factor: float, draws: Draws) -> Array:
     # Summed as whole numbers, which no order of summation can change.
     means: Array = images.sum(axis=(1, 2), keepdims=True, dtype=np.int64) / pixels / 255
     return (images / 255 - means) * factor + means
+
+
+@corruption(
+    role="test",
+    cifar=(
+        (0, 0, 0.08),
+        (0.05, 0.2, 0.07),
+        (0.08, 0.06, 0.06),
+        (0.1, 0.04, 0.05),
+        (0.1, 0.03, 0.03),
+    ),
+    # The published ImageNet constants are multiples of 244, for images of 224 pixels.
+    imagenet=tuple(
+        tuple(share * 244 / 224 for share in shares)
+        for shares in (
+            (2, 0.7, 0.1),
+            (2, 0.08, 0.2),
+            (0.05, 0.01, 0.02),
+            (0.07, 0.01, 0.02),
+            (0.12, 0.01, 0.02),
+        )
+    ),
+)
+def elastic_transform(images: Images, strength: tuple[float, float, float], draws: Draws) -> Array:
+    """Move three points at random, then every pixel by a smooth random field.
+
+    The strength is (displacement, smoothness, movement of the points) as shares of the shorter
+    side: at 32 and 224 pixels the published constants result.
+    """
+    height, width = images.shape[1:3]
+    side = min(height, width)
+    displacement, smoothness, movement = (share * side for share in strength)
+    # The published code takes (height, width) for (x, y) here; for square images it is the same.
+    middle, reach = np.array([height, width]) // 2, side // 3
+    points = middle + reach * np.array([[1, 1], [1, -1], [-1, -1]])
+    moved = points + draws.uniform(-movement, movement, (3, 2)).astype(np.float32)
+    warped = affine(images.astype(np.float32) / 255, points.astype(np.float64), moved)
+    fields = draws.uniform(-1, 1, (2, height, width))
+    right, down = np.moveaxis(
+        ndimage.gaussian_filter(fields, (0, 0, smoothness, smoothness), mode="reflect", truncate=3)
+        * displacement,
+        1,
+        0,
+    ).astype(np.float32)
+    rows, columns = np.arange(height)[:, None] + down, np.arange(width) + right
+    return bilinear(warped, rows, columns, reflect)
 
 
 @corruption(role="test", cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))
