@@ -10,7 +10,9 @@ import ast
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
+from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -76,6 +78,12 @@ class Registry(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         self._load_entry_points()
         return len(self._things)
+
+
+def import_submodules(package: str, path: Iterable[str]) -> None:
+    """Import every module of a package, so that a new file registers itself with no other edit."""
+    for module in iter_modules(path):
+        import_module(f"{package}.{module.name}")
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,263 @@
+"""What a loss given as a plain function is: its output, and how the target enters it.
+
+    fn(h, y) = f(h) - <y, g(h)> + t(y)
+
+A function qualifies when its h-gradient is affine in y, that is when the differences
+fn(h, y) - fn(h', y) are. The term t(y) does not train, but it would change the test-time objective, so
+the rule that separates it is fixed here and reported.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from fenchel.losses.implicit import probe_logits
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+ROWS = 3
+
+
+class Output(Enum):
+    """What the function returns for a batch of N samples."""
+
+    PER_SAMPLE = "one value a sample"
+    PER_SCORE = "one value a score, summed over the last axis"
+    REDUCED = "one value a batch, evaluated sample by sample"
+
+
+class Rule(Enum):
+    """How f and g were read off the function."""
+
+    AFFINE = "affine in the target: used as it stands"
+    GRADIENT_AFFINE = "only its gradient is affine in the target: terms in the target alone dropped"
+    INTERPOLATED = (
+        "only its gradient is affine in the target and its slope at y = 0 is infinite: "
+        "interpolated between y = 0 and the one-hot labels"
+    )
+    ON_SIMPLEX = "defined for labels that sum to one only: interpolated between the one-hot labels"
+
+
+class UnsuitableLossError(ValueError):
+    """The function has no test-time objective of this kind; the message says why."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The function, evaluated per sample, and the rule by which f and g follow from it."""
+
+    function: LossFunction
+    output: Output
+    rule: Rule
+    affinity_gap: float
+    any_target: bool
+    """Whether it may be evaluated at labels outside the simplex (some functions refuse)."""
+
+    def __call__(self, h: Tensor, y: Tensor) -> Tensor:
+        """The loss of every sample: (N, C), (N, C) -> (N,)."""
+        if self.output is Output.PER_SAMPLE:
+            return self.function(h, y).reshape(h.shape[0])
+        if self.output is Output.PER_SCORE:
+            return self.function(h, y).sum(-1)
+        with warnings.catch_warnings():
+            # Some operations have no batching rule: slower, and nothing that a user could mend.
+            warnings.filterwarnings("ignore", message=".*performance drop.*")
+            return torch.func.vmap(lambda a, b: self.function(a[None], b[None]))(h, y)
+
+    def base_point(self, h: Tensor) -> Tensor:
+        """Where the derivative with respect to the target is taken."""
+        if self.rule in (Rule.AFFINE, Rule.GRADIENT_AFFINE):
+            return torch.full_like(h, NEARLY_ZERO)
+        return torch.full_like(h, 1 / h.shape[-1])
+
+
+NEARLY_ZERO = 1e-30
+"""Stands for y = 0 in derivatives: y * sqrt(y) has slope 0 there, but autograd says 0 * inf."""
+
+
+def read(function: LossFunction, classes: int, device: torch.device) -> Reading:
+    """Find out what `function` is at `classes` scores, or refuse it with the reason."""
+    for dtype in (torch.float64, torch.float32):
+        try:
+            output = _output_of(function, classes, dtype, device)
+            break
+        except UnsuitableLossError:
+            raise
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            if dtype == torch.float32:
+                raise UnsuitableLossError(
+                    f"the function could not be evaluated on logits and soft targets of shape "
+                    f"({ROWS}, {classes}): {error}. It must accept two float tensors of one shape; "
+                    "if it is made for a fixed number of classes, pass classes=."
+                ) from error
+    probe = _Probe(Reading(function, output, Rule.AFFINE, 0.0, True), classes, dtype, device)
+    probe.require_independent_samples()
+    probe.require_dependence()
+    gap = probe.affinity_gap()
+    return Reading(function, output, probe.rule(), gap, probe.accepts_any_target())
+
+
+def _output_of(
+    function: LossFunction, classes: int, dtype: torch.dtype, device: torch.device
+) -> Output:
+    h = probe_logits(classes, rows=ROWS, dtype=dtype).to(device)
+    y = h.flip(0).softmax(-1)
+    value = function(h, y)
+    if not isinstance(value, Tensor):
+        raise UnsuitableLossError(
+            f"the function must return a tensor; got {type(value).__name__}. Write it with torch."
+        )
+    # A single class makes (N, C) and (N, 1) alike: both are summed over the last axis.
+    shapes: dict[tuple[int, ...], Output] = {
+        (ROWS, classes): Output.PER_SCORE,
+        (ROWS, 1): Output.PER_SAMPLE,
+    }
+    shapes |= {(ROWS,): Output.PER_SAMPLE, (): Output.REDUCED}
+    shape = tuple(value.shape)
+    if shape not in shapes:
+        raise UnsuitableLossError(
+            f"for logits of shape ({ROWS}, {classes}) the function must return one value a sample "
+            f"({ROWS},), one a score ({ROWS}, {classes}) or one a batch (); got {shape}."
+        )
+    if not bool(value.isfinite().all()):
+        raise UnsuitableLossError(
+            "the function is not finite on moderate logits with a soft target inside the simplex. "
+            "Use torch.xlogy for y log y, and log_softmax rather than log(softmax)."
+        )
+    return shapes[shape]
+
+
+class _Probe:
+    """Measurements on a few fixed logits and targets."""
+
+    def __init__(
+        self, reading: Reading, classes: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.reading, self.dtype = reading, dtype
+        logits = probe_logits(classes, rows=2 * ROWS, dtype=dtype).to(device)
+        self.h, self.other = logits[:ROWS], logits[ROWS:]
+        eye = torch.eye(classes, dtype=dtype, device=device)
+        corners = [eye[0], eye[-1], eye[classes // 2]]
+        inside = [row.softmax(-1) for row in (3 * self.h[0], self.other[1])]
+        if classes == 1:
+            inside = [eye[0] * 0.3, eye[0] * 0.7]
+        self.corners = [corner.expand_as(self.h) for corner in corners]
+        self.inside = [point.expand_as(self.h) for point in inside]
+        self.zero = torch.zeros_like(self.h)
+        self.tolerance = 1e-8 if dtype == torch.float64 else 1e-3
+
+    def difference(self, y: Tensor) -> Tensor:
+        """fn(h, y) - fn(h', y), in which terms in y alone cancel."""
+        return self.reading(self.h, y) - self.reading(self.other, y)
+
+    def require_independent_samples(self) -> None:
+        together = self.reading(self.h, self.inside[0])
+        alone = torch.cat(
+            [self.reading(self.h[i : i + 1], self.inside[0][i : i + 1]) for i in range(ROWS)]
+        )
+        if not torch.allclose(together, alone, rtol=self.tolerance, atol=self.tolerance):
+            raise UnsuitableLossError(
+                "the loss of a sample must not depend on the other samples of the batch, but the "
+                "function gives other values for single samples. Remove the batch statistics."
+            )
+
+    def require_dependence(self) -> None:
+        at_points = torch.stack([self.difference(y) for y in (*self.corners, *self.inside)])
+        if not bool(at_points.isfinite().all()):
+            raise UnsuitableLossError(
+                "the function is not finite at one-hot labels. Use torch.xlogy for y log y."
+            )
+        scale = 1 + at_points.abs().max()
+        if bool((at_points.abs() <= 1e-12 * scale).all()):
+            raise UnsuitableLossError("the function ignores its logits: it cannot be adapted with.")
+        spread = at_points.amax(0) - at_points.amin(0)
+        if bool((spread <= 1e-10 * scale).all()):
+            raise UnsuitableLossError(
+                "the function ignores its target: its gradient is the same for every label, so no "
+                "label makes a prediction stationary. Use the second argument (soft labels (N, C))."
+            )
+
+    def affinity_gap(self) -> float:
+        """How far the h-gradient is from affine in y, relative; refused beyond rounding."""
+        gap = max(
+            self._gap(self.difference, first, second)
+            for first in self.corners
+            for second in self.inside
+        )
+        gap = max(gap, self._gap(self.difference, *self.inside))
+        if gap > self.tolerance:
+            raise UnsuitableLossError(
+                f"the gradient of the loss is not affine in the target (gap {gap:.2g} between the "
+                "loss at a mixture of two labels and the mixture of the losses), so it has no form "
+                "f(h) - <y, g(h)>. Weight per-class losses linearly by y."
+            )
+        return gap
+
+    def _gap(self, function: Callable[[Tensor], Tensor], first: Tensor, second: Tensor) -> float:
+        a, b = function(first), function(second)
+        mixed = function(0.3 * first + 0.7 * second)
+        scale = 1 + torch.maximum(a.abs(), b.abs())
+        return float(((mixed - 0.3 * a - 0.7 * b).abs() / scale).max())
+
+    def rule(self) -> Rule:
+        at_zero = self.reading(self.h, self.zero)
+        if (
+            not bool(at_zero.isfinite().all())
+            or self._gap_to_zero(self.difference) > self.tolerance
+        ):
+            return Rule.ON_SIMPLEX
+        if self._slope_is_infinite():
+            return Rule.INTERPOLATED
+        points = [*self.corners, *self.inside]
+        gaps = [self._gap(self._plain, points[i], points[i + 1]) for i in range(len(points) - 1)]
+        affine = max(*gaps, self._gap_to_zero(self._plain)) <= self.tolerance
+        return Rule.AFFINE if affine else Rule.GRADIENT_AFFINE
+
+    def _plain(self, y: Tensor) -> Tensor:
+        return self.reading(self.h, y)
+
+    def _gap_to_zero(self, function: Callable[[Tensor], Tensor]) -> float:
+        gaps = [self._gap(function, self.zero, point) for point in (*self.corners, *self.inside)]
+        return max(gap if gap == gap else float("inf") for gap in gaps)
+
+    def _slope_is_infinite(self) -> bool:
+        slopes = []
+        for point in (NEARLY_ZERO, NEARLY_ZERO * 1e-6):
+            y = torch.full_like(self.h, point).requires_grad_()
+            with torch.enable_grad():
+                value = self.reading(self.h, y).sum()
+            slopes.append(torch.autograd.grad(value, y, materialize_grads=True)[0])
+        near, nearer = slopes
+        return not torch.allclose(near, nearer, rtol=1e-6, atol=1e-6)
+
+    def accepts_any_target(self) -> bool:
+        try:
+            y = (2 * self.other).requires_grad_()
+            with torch.enable_grad():
+                h = self.h.clone().requires_grad_()
+                value = self.reading(h, y).sum()
+                gradient = torch.autograd.grad(value, h)[0]
+        except (RuntimeError, ValueError):
+            return False
+        expected = self.affine_gradient(y)
+        return torch.allclose(gradient, expected, rtol=self.tolerance, atol=10 * self.tolerance)
+
+    def affine_gradient(self, y: Tensor) -> Tensor:
+        """The h-gradient at `y` extrapolated from y = 0 and its neighbourhood inside [0, 1]."""
+        size = y.detach().abs().amax(-1, keepdim=True) * y.shape[-1] * 2
+
+        def gradient(target: Tensor) -> Tensor:
+            h = self.h.clone().requires_grad_()
+            with torch.enable_grad():
+                value = self.reading(h, target.detach()).sum()
+            return torch.autograd.grad(value, h)[0]
+
+        centre = torch.full_like(y, 1 / y.shape[-1])
+        base = gradient(centre)
+        step = (y.detach() - centre) / size
+        return base + size * (gradient(centre + step) - base)
