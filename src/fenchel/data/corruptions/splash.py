@@ -13,6 +13,7 @@ from scipy import ndimage
 from fenchel.data.corruptions.base import Array, Images
 
 EMBOSS = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
+SOBEL = np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
 WEAK_EDGE, STRONG_EDGE = 50, 150
 FARTHEST = 20
 # Lengths of a step ahead, a diagonal one and a knight's move, in units of 1/65536 pixel.
@@ -45,8 +46,8 @@ def outlines(blots: Images) -> Array:
     a diagonal at 22.5 and 67.5 degrees.
     """
     levels = blots.astype(np.int64)
-    right = ndimage.sobel(levels, axis=2, mode="nearest")
-    down = ndimage.sobel(levels, axis=1, mode="nearest")
+    right = ndimage.correlate(levels, SOBEL[None], mode="nearest")
+    down = ndimage.correlate(levels, SOBEL.T[None], mode="nearest")
     slope = np.abs(right) + np.abs(down)
     around = np.pad(slope, ((0, 0), (1, 1), (1, 1)))
 
