@@ -1,1 +1,24 @@
-"""Data sets, corruptions and streams."""
+"""Data sets, corruptions and streams.
+
+>>> from fenchel.data import load
+>>> load("gaussians", shift=0.7, samples=4).classes
+('-1', '+1')
+"""
+
+from fenchel.data.base import Dataset, from_arrays
+from fenchel.data.home import home
+from fenchel.data.registry import DATASETS, DatasetEntry, load, register_all
+from fenchel.data.shifts import as_digits, corrupted
+
+register_all()
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "DatasetEntry",
+    "as_digits",
+    "corrupted",
+    "from_arrays",
+    "home",
+    "load",
+]

@@ -1,0 +1,1 @@
+"""Getting data: downloads that resume, mirrors, safe archives, and checks of what arrived."""

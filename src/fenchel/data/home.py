@@ -1,0 +1,38 @@
+"""Where data live: `FENCHEL_HOME`, else the XDG cache folder; and how a layout is found there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def home() -> Path:
+    """The cache: `$FENCHEL_HOME`, else `$XDG_CACHE_HOME/fenchel`, else `~/.cache/fenchel`."""
+    if chosen := os.environ.get("FENCHEL_HOME"):
+        return Path(chosen).expanduser()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "fenchel"
+
+
+def dataset_folder(name: str, root: str | Path | None = None) -> Path:
+    """The folder of the data set `name`: `root` if given, else its place in the cache."""
+    return home() / "data" / name if root is None else Path(root).expanduser()
+
+
+def find(folder: Path, candidates: Iterable[str]) -> Path | None:
+    """The first of `candidates` (relative paths) that exists in `folder`."""
+    return next((folder / name for name in candidates if (folder / name).exists()), None)
+
+
+def locate(name: str, root: str | Path | None, candidates: Iterable[str]) -> Path:
+    """The first of `candidates` in the folder of the data set, or an error that says what to do."""
+    folder = dataset_folder(name, root)
+    candidates = list(candidates)
+    for place in (folder, folder / name):
+        if found := find(place, candidates):
+            return found
+    raise FileNotFoundError(
+        f"{name} needs {' or '.join(candidates)} in {folder}; there is none. "
+        f"Run 'fenchel data fetch {name}', or pass the folder that holds it as root."
+    )
