@@ -19,13 +19,18 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(target.name + ".part")
+    part = part_of(target)
     with part.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(part, target)
     _sync_folder(target.parent)
+
+
+def part_of(path: Path) -> Path:
+    """Where the bytes of `path` go before it takes its name."""
+    return path.with_name(path.name + ".part")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,0 +1,153 @@
+"""What a training run is: its settings, what identifies it, and what it leaves."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fenchel._version import __version__
+from fenchel.data import Dataset
+from fenchel.losses import Loss
+from fenchel.models import Metadata, factory
+from fenchel.models.files import write_atomically
+from fenchel.train import augmentation
+from fenchel.train.examples import Examples, channel_statistics, outputs_of
+from fenchel.train.recipe import Recipe
+
+HISTORY_NAME = "history.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One training run. All but `out`, `test` and `save_seconds` decides the weights.
+
+    Attributes:
+        data: the training examples.
+        model: a name for `fenchel.models.build`.
+        loss: any loss of the library.
+        recipe: how to train.
+        out: the folder of the run: state, checkpoint and history.
+        test: scored once, after the end; it decides nothing.
+        model_arguments: further arguments of the model; classes, channels, image size and
+            preprocessing come from the data.
+        seed: of everything random.
+        limit: train on the first `limit` examples only.
+        device: "cpu", "cuda" or "mps".
+        threads: torch threads on the CPU. They decide the order of sums, so they belong to the
+            run: by default those it was started with, or else torch's own number.
+        save_seconds: how often the state is saved within an epoch (it always is at its end).
+    """
+
+    data: Dataset
+    model: str
+    loss: Loss
+    recipe: Recipe
+    out: Path
+    test: Dataset | None = None
+    model_arguments: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    limit: int | None = None
+    device: str = "cpu"
+    threads: int | None = None
+    save_seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves: the file of the kept checkpoint, its metrics, one row an epoch."""
+
+    path: Path
+    metrics: Mapping[str, float]
+    history: Sequence[Mapping[str, float]]
+
+
+def arguments_for(run: Run, examples: Examples) -> dict[str, Any]:
+    """Arguments of the model: what its factory takes of what the data say, then the user's own."""
+    shape = run.data.shape
+    told: dict[str, Any] = {"classes": outputs_of(run.loss, len(run.data.classes))}
+    common = {"classes"}
+    if run.data.is_images:
+        side = augmentation.parse(run.recipe.augmentation).output_side
+        height, width = side(shape[0]), side(shape[1])
+        mean, std = channel_statistics(examples)
+        told |= {"channels": shape[2], "mean": mean, "std": std, "image_size": height}
+        told["features"] = height * width * shape[2]
+        common |= {"channels", "mean", "std"}
+    else:
+        told["features"] = shape[0]
+    parameters = inspect.signature(factory(run.model)).parameters
+    passes_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    taken = {
+        name: value
+        for name, value in told.items()
+        if name in parameters or (passes_on and name in common)
+    }
+    return {**taken, **run.model_arguments}
+
+
+def metadata_for(run: Run, arguments: Mapping[str, Any], threads: int) -> Metadata:
+    """What the checkpoint will say, but for epoch and metrics; this also identifies the run."""
+    settings = {
+        "seed": run.seed,
+        "limit": run.limit,
+        "device": run.device,
+        "threads": threads,
+        "torch": torch.__version__,
+        "fenchel": __version__,
+    }
+    return Metadata(
+        architecture=run.model,
+        arguments=arguments,
+        loss=run.loss.spec,
+        classes=run.data.classes,
+        data=run.data.name,
+        data_digest=run.data.digest,
+        recipe={**run.recipe.describe(), **settings},
+    )
+
+
+def require_same_run(folder: Path, started: Metadata, now: Metadata) -> None:
+    """Raise ValueError if the folder's run was started with other settings."""
+    before, after = _settings(started), _settings(now)
+    changed = [
+        f"{key}={before.get(key)!r} (now {after.get(key)!r})"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    ]
+    if changed:
+        raise ValueError(
+            f"a folder holds one run; the one in {str(folder)!r} was started with "
+            f"{', '.join(changed)}. Repeat its settings to continue it, or choose another folder."
+        )
+
+
+def _settings(metadata: Metadata) -> dict[str, Any]:
+    """Everything that decides the weights, flat; as JSON keeps it."""
+    recipe = {k: v for k, v in metadata.recipe.items() if k not in ("torch", "fenchel")}
+    names = ("architecture", "arguments", "loss", "classes", "data", "data_digest")
+    return {**{name: getattr(metadata, name) for name in names}, **recipe}
+
+
+def write_history(folder: Path, rows: Sequence[Mapping[str, float]]) -> None:
+    """The metrics of every epoch as CSV: no timings, so that equal runs leave equal files."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(folder / HISTORY_NAME, text.getvalue().encode())
+
+
+def read_history(folder: Path) -> list[dict[str, float]]:
+    """The rows that `write_history` wrote; none if the file is gone."""
+    file = folder / HISTORY_NAME
+    if not file.is_file():
+        return []
+    with file.open(newline="") as opened:
+        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(opened)]
