@@ -145,7 +145,7 @@ class System:
 
     def _column_scale(self) -> Tensor:
         if self.matrix is not None:
-            return self.matrix.norm(dim=-2)
+            return self.matrix.square().sum(-2).sqrt()
         if self.plan.scaling == "none":
             return torch.ones_like(self.h)
         return self._softmax_scale()

@@ -1,1 +1,25 @@
 """Unsupervised objectives: one value a sample, from logits alone."""
+
+from fenchel.names import import_submodules
+from fenchel.objectives.base import OBJECTIVES, Objective, mean_over_kept
+from fenchel.objectives.entropy import Entropy, ScaledEntropy
+from fenchel.objectives.marginal_entropy import MarginalEntropy
+from fenchel.objectives.pseudo_label import Conjugate, HardPseudoLabel, SoftPseudoLabel
+from fenchel.objectives.quadratic import Quadratic
+from fenchel.objectives.robust import RobustPseudoLabel
+
+import_submodules(__name__, __path__)
+
+__all__ = [
+    "OBJECTIVES",
+    "Conjugate",
+    "Entropy",
+    "HardPseudoLabel",
+    "MarginalEntropy",
+    "Objective",
+    "Quadratic",
+    "RobustPseudoLabel",
+    "ScaledEntropy",
+    "SoftPseudoLabel",
+    "mean_over_kept",
+]

@@ -1,0 +1,124 @@
+"""Normalisation layers: how they are found, and which statistics they use.
+
+The user's model is never modified. What runs is a skeleton of it: the same modules, sharing every
+tensor, in which batch-normalisation layers may be switched to other statistics.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+
+Statistics = Literal["batch", "source"] | float
+"""Of the batch, of the source, or the weight in (0, 1) with which each batch enters a running mix."""
+
+KNOWN_LAYERS: tuple[type[nn.Module], ...] = (
+    _NormBase,  # batch and instance normalisation, in every dimension, SyncBatchNorm, timm's variants
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+)
+
+
+def is_normalization(module: nn.Module) -> bool:
+    """Whether the module is a normalisation layer, torch's own or one that looks like it.
+
+    Libraries bring their own (T5LayerNorm, LlamaRMSNorm): a leaf module with "norm" in the name of its
+    class and nothing but vectors for parameters.
+    """
+    if isinstance(module, KNOWN_LAYERS):
+        return True
+    own = list(module.parameters(recurse=False))
+    leaf = not any(module.children())
+    return (
+        leaf
+        and "norm" in type(module).__name__.lower()
+        and own != []
+        and all(p.ndim == 1 for p in own)
+    )
+
+
+def batch_norm_layers(model: nn.Module) -> dict[str, _BatchNorm]:
+    """The layers whose statistics a batch may provide, by name."""
+    return {
+        name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)
+    }
+
+
+def skeleton(model: nn.Module) -> nn.Module:
+    """A copy of the modules that shares every tensor, in evaluation mode (dropout off)."""
+    shared: dict[int, Any] = {}
+    for module in model.modules():
+        tensors = [*module._parameters.values(), *module._buffers.values(), *vars(module).values()]
+        shared |= {id(tensor): tensor for tensor in tensors if isinstance(tensor, Tensor)}
+    try:
+        twin = copy.deepcopy(model, shared)
+    except Exception as error:
+        raise TypeError(
+            f"the modules of {type(model).__name__} cannot be copied ({error}), which adaptation needs so "
+            "that your model is never modified. Remove attributes that cannot be copied, such as open "
+            "files and locks."
+        ) from error
+    return twin.eval()
+
+
+def use_batch_statistics(twin: nn.Module) -> None:
+    """Let the skeleton's batch-normalisation layers use the batch and keep no record of it."""
+    for layer in batch_norm_layers(twin).values():
+        layer.training = True
+        layer.track_running_stats = False
+
+
+class StatisticsMix:
+    """Running statistics into which every batch enters with a fixed weight, then used to normalise.
+
+    The statistics count as constants: no gradient flows through them.
+    """
+
+    def __init__(self, twin: nn.Module, weight: float) -> None:
+        self._weight = weight
+        self._active = False
+        self.names = []
+        for name, layer in batch_norm_layers(twin).items():
+            if layer.running_mean is None:
+                continue
+            layer.register_forward_pre_hook(self._mix_in)
+            self.names += [f"{name}.running_mean", f"{name}.running_var"]
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Forward passes in the block update the running statistics they are given, in place."""
+        self._active = True
+        try:
+            yield
+        finally:
+            self._active = False
+
+    def _mix_in(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if not self._active:
+            return
+        with torch.no_grad():
+            x = inputs[0].detach().to(layer.running_mean.dtype)  # type: ignore[arg-type]
+            axes = [axis for axis in range(x.ndim) if axis != 1]
+            count = x.numel() // max(1, x.shape[1])
+            variance, mean = torch.var_mean(x, axes, correction=1 if count > 1 else 0)
+            layer.running_mean.lerp_(mean, self._weight)  # type: ignore[operator]
+            layer.running_var.lerp_(variance, self._weight)  # type: ignore[operator]
+
+
+def check_statistics(statistics: object) -> None:
+    """Refuse what is neither 'batch', 'source' nor a weight strictly between 0 and 1."""
+    if statistics in ("batch", "source"):
+        return
+    if isinstance(statistics, float) and 0 < statistics < 1:
+        return
+    raise ValueError(
+        "statistics must be 'batch', 'source', or the weight in (0, 1) with which a batch enters the running "
+        f"statistics; got {statistics!r}."
+    )

@@ -1,0 +1,104 @@
+"""What an adapter remembers between batches: a few tensors, and nothing inside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class State:
+    """The whole memory of an adapter. Steps make new states; tensors are never changed in place.
+
+    The counts live on the device, so that counting costs no synchronisation; `batches`, `samples` and
+    `resets` are known to the host anyway.
+    """
+
+    parameters: Tensors
+    statistics: Tensors
+    moments: Tensors
+    counts: Tensors
+    step: int = 0
+    """Batches since the last reset: seeds whatever is drawn at random."""
+    batches: int = 0
+    samples: int = 0
+    resets: int = 0
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> State:
+        """The same state with every tensor passed through `function` (to move or to copy it)."""
+
+        def each(tensors: Tensors) -> Tensors:
+            return {name: function(tensor) for name, tensor in tensors.items()}
+
+        return replace(
+            self,
+            parameters=each(self.parameters),
+            statistics=each(self.statistics),
+            moments=each(self.moments),
+            counts=each(self.counts),
+        )
+
+    def flattened(self) -> Tensors:
+        """Every entry under one name, as tensors: what is saved."""
+        flat: Tensors = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, dict):
+                flat |= {f"{field.name}.{name}": tensor for name, tensor in value.items()}
+            else:
+                flat[field.name] = torch.tensor(value)
+        return flat
+
+    def filled(self, flat: Mapping[str, Tensor]) -> State:
+        """A state of this one's structure with the entries of `flat`, checked before anything changes."""
+        own = self.flattened()
+        optional = "moments."  # a user's optimiser has none before its first step
+        missing = [name for name in own if name not in flat and not name.startswith(optional)]
+        unexpected = [name for name in flat if name not in own and not name.startswith(optional)]
+        if missing or unexpected:
+            raise ValueError(
+                "this saved state belongs to another model or another adapter: "
+                f"missing {missing[:3] or 'nothing'}, unexpected {unexpected[:3] or 'nothing'}. "
+                "Build the adapter with the arguments it was saved with."
+            )
+        for name, tensor in flat.items():
+            if name in own and tensor.shape != own[name].shape:
+                raise ValueError(
+                    f"{name!r} has shape {tuple(own[name].shape)} here and {tuple(tensor.shape)} in the "
+                    "saved state. Build the adapter around the same architecture."
+                )
+        groups: dict[str, Tensors] = {}
+        host: dict[str, int] = {}
+        device = next(iter(self.counts.values())).device
+        for name, tensor in flat.items():
+            group, dot, rest = name.partition(".")
+            if dot:
+                like = own.get(name)
+                groups.setdefault(group, {})[rest] = (
+                    tensor.detach().to(device).clone() if like is None else _like(tensor, like)
+                )
+            else:
+                host[group] = int(tensor)
+        empty: Tensors = {}
+        return State(
+            parameters=groups.get("parameters", empty),
+            statistics=groups.get("statistics", empty),
+            moments=groups.get("moments", empty),
+            counts=groups["counts"],
+            **host,
+        )
+
+
+def fresh_counts(device: torch.device) -> Tensors:
+    """Zero of everything that is counted on the device."""
+    names = ("updates", "non_finite", "none_kept")
+    return {name: torch.zeros((), dtype=torch.int64, device=device) for name in names}
+
+
+def _like(tensor: Tensor, like: Tensor) -> Tensor:
+    return tensor.detach().to(device=like.device, dtype=like.dtype).clone()

@@ -1,0 +1,179 @@
+"""The adaptation step as a pure function: (state, inputs) -> (state', output).
+
+The network runs through `torch.func.functional_call` on a skeleton that shares the user's tensors, with
+the moving parameters and the running statistics taken from the state. A step that must not happen
+(something non-finite, no sample kept) is undone by `torch.where` on the device: no synchronisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from fenchel.adapters.guards import check_logits
+from fenchel.adapters.normalization import StatisticsMix
+from fenchel.adapters.optimizers import Optimizer
+from fenchel.adapters.state import State, Tensors
+from fenchel.objectives import Objective, mean_over_kept
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The arguments of one call of the model; the first tensor among them holds the samples."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def samples(self) -> Tensor:
+        """The tensor whose first axis counts the samples."""
+        for value in (*self.args, *self.kwargs.values()):
+            if isinstance(value, Tensor) and value.ndim > 0:
+                return value
+        raise TypeError(
+            "the adapted model needs a tensor of samples as one of its arguments; got "
+            f"{[type(value).__name__ for value in (*self.args, *self.kwargs.values())]}."
+        )
+
+    def with_samples(self, samples: Tensor) -> Inputs:
+        """The same call on other samples."""
+        old = self.samples()
+        return Inputs(
+            tuple(samples if value is old else value for value in self.args),
+            {key: samples if value is old else value for key, value in self.kwargs.items()},
+        )
+
+
+@dataclass(frozen=True)
+class Network:
+    """The skeleton and the tensors of the user's model that stay as they are."""
+
+    module: nn.Module
+    fixed: Mapping[str, Tensor]
+    mix: StatisticsMix | None
+    run: Callable[..., Any]
+    """`functional_call`, or its compiled form."""
+
+    def __call__(self, moving: Tensors, inputs: Inputs) -> Any:
+        """The model's output with the moving tensors in place of its own."""
+        return self.run(self.module, {**self.fixed, **moving}, inputs.args, inputs.kwargs)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Everything that decides what happens to a batch, and nothing that changes."""
+
+    network: Network
+    objective: Objective | None
+    optimizer: Optimizer
+    steps: int
+    predict: Literal["after", "before"]
+    logits: Callable[[Any], Tensor]
+    seed: int
+
+    def __call__(self, state: State, inputs: Inputs) -> tuple[State, Any]:
+        """Adapt on one batch and predict it."""
+        state, output = self._mixed_in(state, inputs)
+        if self.objective is None:
+            output = self._predicted(state, inputs) if output is None else output
+        else:
+            for index in range(self.steps):
+                state, before = self._updated(state, inputs)
+                output = before if index == 0 else output
+            if self.predict == "after":
+                output = None  # let go of the first pass before the second
+                output = self._predicted(state, inputs)
+        return replace(state, step=state.step + 1), output
+
+    def predict_only(self, state: State, inputs: Inputs) -> Any:
+        """The prediction of the state as it is."""
+        return self._predicted(state, inputs)
+
+    def _predicted(self, state: State, inputs: Inputs) -> Any:
+        with torch.no_grad():
+            return self.network({**state.parameters, **state.statistics}, inputs)
+
+    def _mixed_in(self, state: State, inputs: Inputs) -> tuple[State, Any]:
+        """Let the batch enter the running statistics, where the adapter keeps such a mix."""
+        if self.network.mix is None:
+            return state, None
+        statistics = {name: value.clone() for name, value in state.statistics.items()}
+        with torch.no_grad(), self.network.mix.active():
+            output = self.network({**state.parameters, **statistics}, inputs)
+        fine = _all_finite(statistics.values())
+        counts = dict(state.counts)
+        if self.objective is None:  # else the update counts it
+            counts["non_finite"] = counts["non_finite"] + ~fine
+        statistics = _chosen(fine, statistics, state.statistics)
+        return replace(state, statistics=statistics, counts=counts), output
+
+    def _updated(self, state: State, inputs: Inputs) -> tuple[State, Any]:
+        """One gradient step of the moving parameters; also the prediction before it."""
+        assert self.objective is not None
+        with torch.enable_grad():
+            moving = {
+                name: value.detach().requires_grad_() for name, value in state.parameters.items()
+            }
+            logits, output = self._scores({**moving, **state.statistics}, state, inputs)
+            loss, any_kept = mean_over_kept(self.objective(logits), self.objective.keep(logits))
+            gradients = dict(
+                zip(
+                    moving,
+                    torch.autograd.grad(
+                        loss, list(moving.values()), allow_unused=True, materialize_grads=True
+                    ),
+                    strict=True,
+                )
+            )
+        fine = loss.detach().isfinite() & _all_finite(gradients.values())
+        parameters, moments = self.optimizer.update(state.parameters, gradients, state.moments)
+        fine = fine & _all_finite(parameters.values())
+        allowed = fine & any_kept
+        counts = {
+            "updates": state.counts["updates"] + allowed,
+            "non_finite": state.counts["non_finite"] + ~fine,
+            "none_kept": state.counts["none_kept"] + (fine & ~any_kept),
+        }
+        state = replace(
+            state,
+            parameters=_chosen(allowed, parameters, state.parameters),
+            moments=_chosen(allowed, moments, state.moments),
+            counts=counts,
+        )
+        return state, output
+
+    def _scores(self, tensors: Tensors, state: State, inputs: Inputs) -> tuple[Tensor, Any]:
+        """The logits that the objective sees, and the plain prediction where it is needed."""
+        assert self.objective is not None
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + state.step)
+        views = self.objective.make_views(inputs.samples(), generator)
+        if views is None:
+            output = self.network(tensors, inputs)
+            return self._picked(output, inputs), pytree.tree_map_only(Tensor, Tensor.detach, output)
+        scores = []
+        for view in views:
+            seen = inputs.with_samples(view)
+            scores.append(self._picked(self.network(tensors, seen), seen))
+        needed = self.predict == "before"
+        return torch.stack(scores), self._predicted(state, inputs) if needed else None
+
+    def _picked(self, output: Any, inputs: Inputs) -> Tensor:
+        logits = self.logits(output)
+        check_logits(logits, inputs.samples().shape[0])
+        return logits
+
+
+def _all_finite(tensors: Any) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors]).isfinite().all()
+
+
+def _chosen(condition: Tensor, new: Tensors, old: Tensors) -> Tensors:
+    """`new` where the condition holds, else `old`; a moment that did not exist before starts at zero."""
+    return {
+        name: torch.where(condition, value, old[name] if name in old else torch.zeros_like(value))
+        for name, value in new.items()
+    }

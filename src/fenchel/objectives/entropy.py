@@ -1,0 +1,49 @@
+"""Entropies of the prediction, plain and fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+from torch import Tensor
+
+from fenchel.losses import BinaryCrossEntropy, CrossEntropy, Loss
+from fenchel.objectives.base import Objective, register
+
+ENTROPIES: dict[str, Loss] = {"softmax": CrossEntropy(), "sigmoid": BinaryCrossEntropy()}
+"""The entropy under an activation is the conjugate objective of its log loss."""
+
+
+@final
+@register("entropy")
+@dataclass(frozen=True)
+class Entropy(Objective):
+    """The entropy of softmax(h), or of sigmoid(h) summed over the scores.
+
+    Reference: Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021.
+    """
+
+    activation: Literal["softmax", "sigmoid"] = "softmax"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.activation not in ENTROPIES:
+            raise ValueError(
+                f"Entropy needs activation 'softmax' or 'sigmoid'; got {self.activation!r}."
+            )
+
+    def value(self, h: Tensor) -> Tensor:
+        return ENTROPIES[self.activation].conjugate(h)
+
+
+@final
+@register("scaled-entropy")
+@dataclass(frozen=True)
+class ScaledEntropy(Objective):
+    """alpha H(softmax(h / temperature)) - offset: the shape fitted to learned objectives."""
+
+    alpha: float = 1.0
+    offset: float = 0.0
+
+    def value(self, h: Tensor) -> Tensor:
+        return self.alpha * CrossEntropy().conjugate(h) - self.offset

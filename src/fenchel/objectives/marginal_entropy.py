@@ -1,0 +1,80 @@
+"""MEMO in its batch version: the entropy of the prediction averaged over augmented views."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fenchel.objectives.augmix import augmix
+from fenchel.objectives.base import Objective, register
+
+
+@final
+@register("marginal-entropy")
+@dataclass(frozen=True)
+class MarginalEntropy(Objective):
+    """H(mean_v softmax(h_v)) over `views` AugMix views, each with a forward pass of its own.
+
+    The clean input serves the prediction only. AugMix works on pixel values, so the objective must
+    know where they lie: `input_range=(low, high)` for images such as (0, 1), or the `mean` and `std`
+    by which images in [0, 1] were normalised before the model.
+
+    Reference: Zhang et al., "MEMO: Test Time Robustness via Adaptation and Augmentation", 2022.
+    """
+
+    views: int = 3
+    input_range: tuple[float, float] | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.views < 1:
+            raise ValueError(f"MarginalEntropy needs at least one view; got views={self.views!r}.")
+        if (self.mean is None) != (self.std is None):
+            raise ValueError("MarginalEntropy needs mean and std together; got only one of them.")
+        if self.input_range is not None and self.mean is not None:
+            raise ValueError("MarginalEntropy takes input_range, or mean and std; got both.")
+        if self.input_range is not None and not self.input_range[0] < self.input_range[1]:
+            raise ValueError(
+                f"MarginalEntropy needs input_range=(low, high) with low < high; "
+                f"got {self.input_range!r}."
+            )
+
+    def value(self, h: Tensor) -> Tensor:
+        """`h` holds the views' scores, (V, ..., C); a single view may come without the axis V."""
+        if h.ndim < 3:
+            raise ValueError(
+                f"MarginalEntropy needs the scores of its views, (views, samples, classes); got shape "
+                f"{tuple(h.shape)}. The adapter makes them: pass the objective to fenchel.adapt."
+            )
+        log_mean = h.log_softmax(-1).logsumexp(0) - math.log(h.shape[0])
+        return -(log_mean.exp() * log_mean).sum(-1)
+
+    def make_views(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        offset, scale = self._pixel_map(x)
+        pixels = ((x - offset) / scale).clamp(0, 1)
+        views = [augmix(pixels, generator) * scale + offset for _ in range(self.views)]
+        return torch.stack(views)
+
+    def _pixel_map(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Offset and scale with x = pixels * scale + offset, pixels in [0, 1]."""
+        if x.ndim != 4 or not x.dtype.is_floating_point:
+            raise ValueError(
+                f"AugMix views need float images (samples, channels, height, width); got "
+                f"{x.dtype} of shape {tuple(x.shape)}."
+            )
+        if self.input_range is not None:
+            low, high = self.input_range
+            return torch.as_tensor(low).to(x), torch.as_tensor(high - low).to(x)
+        if self.mean is None or self.std is None:
+            raise ValueError(
+                "AugMix views need to know the range of the input's pixels. Pass input_range=(0, 1), or "
+                "mean= and std= if images in [0, 1] are normalised before the model."
+            )
+        mean, std = (torch.tensor(value).to(x)[:, None, None] for value in (self.mean, self.std))
+        return -mean / std, 1 / std
