@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from fenchel.cli import data, train
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
 
 app = typer.Typer(
@@ -18,6 +19,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 some work failed, 2 a mistake in the call, 130 interrupted.",
 )
+
+app.add_typer(data.app, name="data")
+app.command("train")(train.train)
 
 
 def main() -> None:

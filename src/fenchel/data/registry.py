@@ -29,7 +29,9 @@ class DatasetEntry:
         write_example: writes a tiny stand-in of random inputs in the public layout into a folder
             and returns the options with which `read` reads it. Contract tests run on it.
         recipe: how `fenchel data fetch` gets it, if it can.
+        provider: who provides it, where there is no recipe to say so.
         by_hand: how to get it otherwise.
+        options: what `load` accepts besides split and root, with a word on each.
     """
 
     what: str
@@ -38,13 +40,14 @@ class DatasetEntry:
     write_example: Callable[[Path], Mapping[str, Any]]
     is_present: Callable[[Path], bool]
     recipe: Recipe | None = None
+    provider: str = ""
     by_hand: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
         """Where it comes from, in a word or two."""
-        return self.recipe.source if self.recipe else self.by_hand
+        return self.recipe.source if self.recipe else self.provider
 
 
 DATASETS: Registry[DatasetEntry] = Registry("data set", group="fenchel.datasets")

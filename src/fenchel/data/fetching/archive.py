@@ -17,6 +17,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
@@ -53,29 +54,56 @@ def extract(
     into.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{into.name}-", dir=into.parent))
     try:
-        written = 0
-        for count, (name, stream) in enumerate(_members(archive, most_bytes)):
-            if count >= most_files:
-                raise ValueError(f"more than {most_files} members")
-            written += _write(staging, name, stream, most_bytes - written)
+        with _blamed_on(archive):
+            written = 0
+            for name, stream in _members(archive, most_bytes, most_files):
+                written += _write(staging, name, stream, most_bytes - written)
         os.replace(staging, into)
-    except (ValueError, EOFError, OSError, RuntimeError, zlib.error, lzma.LZMAError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's trouble, not the archive's
-        raise bad_file(archive, "must be an archive of plain files", str(error)) from error
-    except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise bad_file(archive, "must be a whole tar or zip archive", str(error)) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _members(archive: Path, most_bytes: int) -> Iterator[tuple[str, IO[bytes] | None]]:
+def check_archive(archive: Path) -> int:
+    """Walk through an archive without unpacking it; the number of members, or an error."""
+    with _blamed_on(archive):
+        count = 0
+        for name, stream in _members(archive, MOST_BYTES, MOST_FILES):
+            checked_name(name)
+            while stream is not None and stream.read(BLOCK):
+                pass
+            count += 1
+    return count
+
+
+@contextmanager
+def _blamed_on(archive: Path) -> Iterator[None]:
+    """Turn whatever a malformed archive causes into an error that names it."""
+    try:
+        yield
+    except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise bad_file(archive, "must be a whole tar or zip archive", str(error)) from error
+    except (ValueError, EOFError, OSError, RuntimeError, zlib.error, lzma.LZMAError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's trouble, not the archive's
+        raise bad_file(archive, "must be an archive of plain files", str(error)) from error
+
+
+def _members(
+    archive: Path, most_bytes: int, most_files: int
+) -> Iterator[tuple[str, IO[bytes] | None]]:
     """(name, content) of each member, content None for folders, refusing all that is neither."""
     with archive.open("rb") as stream:
+        is_zip = stream.read(2) == b"PK"
+    members = _zip_members(archive) if is_zip else _tar_members(archive, most_bytes)
+    for count, member in enumerate(members):
+        if count >= most_files:
+            raise ValueError(f"more than {most_files} members")
+        yield member
+
+
+def _tar_members(archive: Path, most_bytes: int) -> Iterator[tuple[str, IO[bytes] | None]]:
+    with archive.open("rb") as stream:
         magic = stream.read(6)
-    if magic.startswith(b"PK"):
-        yield from _zip_members(archive)
-        return
     with _decompressed(archive, magic) as raw:
         # Twice the limit plus a little covers the headers and padding of many small files.
         limited = cast(IO[bytes], _Limited(raw, 2 * most_bytes + (1 << 20)))
@@ -112,19 +140,17 @@ def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
 def _write(folder: Path, name: str, stream: IO[bytes] | None, budget: int) -> int:
     """Write one member below `folder`; the number of bytes written."""
     target = folder / checked_name(name)
-    if stream is None:
-        target.mkdir(parents=True, exist_ok=True)
-        return 0
-    target.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     try:
-        with target.open("xb") as sink:
-            while block := stream.read(BLOCK):
-                written += len(block)
-                if written > budget:
-                    raise ValueError("more bytes than the limit allows (a decompression bomb?)")
-                sink.write(block)
-    except (FileExistsError, IsADirectoryError):
+        (target if stream is None else target.parent).mkdir(parents=True, exist_ok=True)
+        if stream is not None:
+            with target.open("xb") as sink:
+                while block := stream.read(BLOCK):
+                    written += len(block)
+                    if written > budget:
+                        raise ValueError("more bytes than the limit allows (a bomb?)")
+                    sink.write(block)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError):
         raise ValueError(f"{name!r} twice") from None
     return written
 

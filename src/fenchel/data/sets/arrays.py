@@ -76,6 +76,7 @@ DATASETS.add(
         read=_read,
         is_present=lambda folder: folder.exists(),
         write_example=_write_example,
-        by_hand="your own: pass root",
+        provider="your own",
+        by_hand="Pass your folder or .npz file as root.",
     ),
 )

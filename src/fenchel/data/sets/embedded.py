@@ -94,7 +94,8 @@ for _name, _package, _module, _arrays, _what in (
                 lambda module, folder: importlib.util.find_spec(module) is not None, _module
             ),
             write_example=_write_example,
-            by_hand="pip install 'fenchel[demo]'",
+            provider=_package,
+            by_hand="Run: pip install 'fenchel[demo]'.",
             options=AS_DIGITS_OPTION,
         ),
     )

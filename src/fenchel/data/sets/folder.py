@@ -75,7 +75,8 @@ DATASETS.add(
         read=_read,
         is_present=lambda folder: folder.is_dir(),
         write_example=_write_example,
-        by_hand="your own: pass root",
+        provider="your own",
+        by_hand="Pass your folder as root.",
         options=OPTIONS,
     ),
 )

@@ -124,7 +124,8 @@ DATASETS.add(
         read=_read,
         is_present=lambda folder: True,
         write_example=_write_example,
-        by_hand="drawn on demand",
+        provider="synthetic",
+        by_hand="Nothing to get: it is drawn on demand.",
         options=OPTIONS,
     ),
 )

@@ -149,6 +149,7 @@ DATASETS.add(
         read=_read_imagenet,
         is_present=lambda folder: find(folder, ["val", "imagenet/val"]) is not None,
         write_example=_example,
+        provider="image-net.org",
         by_hand="Needs an account at image-net.org: put val/<wnid>/*.JPEG into the folder.",
         options={"cropped": "True if the files are 224 x 224 centre crops already"},
     ),

@@ -80,6 +80,7 @@ DATASETS.add(
         read=_read,
         is_present=_is_present,
         write_example=_write_example,
+        provider="csr.bu.edu",
         by_hand="Unpack train.tar and validation.tar of http://csr.bu.edu/ftp/visda17/clf/ "
         "(no published checksum, so it is not fetched here).",
         options=OPTIONS,

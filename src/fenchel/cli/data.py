@@ -1,0 +1,213 @@
+"""`fenchel data`: list, fetch, verify, make and show data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from fenchel.cli.console import EXIT_FAILURES, err, out, print_json
+
+if TYPE_CHECKING:
+    from fenchel.data import Dataset, DatasetEntry
+
+app = typer.Typer(help="Data sets: list, fetch, verify, make and show.", no_args_is_help=True)
+
+Root = Annotated[
+    Path | None,
+    typer.Option("--root", help="Folder of the data set; by default its place in the cache."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Corruptions = Annotated[
+    list[str] | None,
+    typer.Option("--corruption", "-c", help="A corruption; repeat for several. Default: all."),
+]
+Severities = Annotated[
+    list[int] | None,
+    typer.Option("--severity", "-s", help="1 to 5; repeat for several.", min=1, max=5),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the noise.")]
+Textures = Annotated[
+    Path | None,
+    typer.Option("--textures", help="Folder of the original frost textures."),
+]
+
+
+@app.command("list")
+def list_(json: AsJson = False) -> None:
+    """Every data set: what it is, where it comes from, and whether it is here."""
+    from fenchel.data import DATASETS, home
+    from fenchel.data.home import dataset_folder
+
+    if json:
+        print_json([_facts(name, entry) for name, entry in sorted(DATASETS.items())])
+        return
+    shown = Table("name", "what", "from", "here", "get", box=None, header_style="bold")
+    for name, entry in sorted(DATASETS.items()):
+        here = Text("yes", "green") if entry.is_present(dataset_folder(name)) else Text("no")
+        get = "fetch" if entry.recipe else entry.by_hand
+        shown.add_row(name, entry.what, entry.source, here, Text(get))
+    out.print(shown)
+    out.print(
+        f"\n'fetch' stands for: fenchel data fetch NAME. The cache is {home()} "
+        "(set FENCHEL_HOME to move it).",
+        style="dim",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _facts(name: str, entry: DatasetEntry) -> dict[str, object]:
+    from fenchel.data.home import dataset_folder
+
+    return {
+        "name": name,
+        "what": entry.what,
+        "splits": list(entry.splits),
+        "options": dict(entry.options),
+        "source": entry.source,
+        "present": entry.is_present(dataset_folder(name)),
+        "get": f"fenchel data fetch {name}" if entry.recipe else entry.by_hand,
+        "folder": str(dataset_folder(name)),
+    }
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="See 'data list'.")],
+    root: Root = None,
+    force: Annotated[bool, typer.Option("--force", help="Even if it is here already.")] = False,
+) -> None:
+    """Download data sets, check their md5 sums, and unpack them into the cache."""
+    from fenchel.data import DATASETS
+    from fenchel.data.fetching.fetch import fetch as fetch_one
+
+    for name in names:
+        DATASETS[name]  # an unknown name stops the call before anything is downloaded
+    for name in names:
+        fetch_one(name, root, force=force, say=lambda text: err.print(text, soft_wrap=True))
+
+
+@app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(help="A file, a folder, or the name of a data set.")],
+    checksums: Annotated[
+        bool,
+        typer.Option(help="Compare md5 sums; without, only check that the files can be read."),
+    ] = True,
+    json: AsJson = False,
+) -> None:
+    """Check files against their published md5 sums, or at least that their readers accept them."""
+    from fenchel.data import DATASETS
+    from fenchel.data.fetching.verify import verify as findings_of
+    from fenchel.data.home import dataset_folder
+
+    if not path.exists() and str(path) in DATASETS:
+        path = dataset_folder(str(path))
+    colours = {"published": "green", "made here": "green", "readable": "yellow", "bad": "bold red"}
+    findings = []
+    for finding in findings_of(path, checksums=checksums):
+        findings.append(finding)
+        if not json and finding.status != "unknown":
+            label = f"[{colours[finding.status]}]{finding.status:>9}[/]"
+            out.print(label, f"{finding.path} {finding.detail}", soft_wrap=True, highlight=False)
+    if json:
+        print_json(
+            [{"path": str(f.path), "status": f.status, "detail": f.detail} for f in findings]
+        )
+    known = [finding for finding in findings if finding.status != "unknown"]
+    if not known:
+        raise ValueError(f"{path} holds no file of a kind that data sets consist of.")
+    bad = sum(finding.status == "bad" for finding in known)
+    if not json:
+        out.print(f"{len(known)} files checked, {bad} bad")
+    if bad:
+        raise typer.Exit(EXIT_FAILURES)
+
+
+@app.command()
+def make(
+    name: Annotated[str, typer.Argument(help="cifar10-c or cifar100-c.")],
+    severity: Severities = None,
+    corruption: Corruptions = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where; by default the cache.")
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option("--root", help="Folder of the clean data set.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", "-w", help="Processes; by default one a core.", min=1)
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", help="Images at a time; no effect on the bytes.", min=1)
+    ] = 250,
+    seed: Seed = 0,
+    textures: Textures = None,
+) -> None:
+    """Make a corrupted data set from the clean one, in the layout of the public download."""
+    from fenchel.data.corruptions import SEVERITIES
+    from fenchel.data.make import make as make_files
+
+    folder = make_files(
+        name,
+        out=out_folder,
+        root=root,
+        corruptions=corruption,
+        severities=severity or SEVERITIES,
+        seed=seed,
+        textures=textures,
+        workers=workers,
+        batch_size=batch_size,
+    )
+    out.print(f"{name} is ready in {folder}", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A data set, or name:option=value,...")],
+    corruption: Corruptions = None,
+    severity: Severities = None,
+    out_file: Annotated[Path, typer.Option("--out", "-o", help="The picture to write.")] = Path(
+        "grid.png"
+    ),
+    clean: Annotated[
+        bool, typer.Option("--clean", help="The images as they are, a row a class.")
+    ] = False,
+    count: Annotated[int, typer.Option("--count", "-n", help="Images a row.", min=1, max=64)] = 6,
+    split: Annotated[str | None, typer.Option("--split", help="test, train, ...")] = None,
+    root: Root = None,
+    seed: Seed = 0,
+    textures: Textures = None,
+) -> None:
+    """Draw a contact sheet: by default every corruption at severity 5 on the same images."""
+    from fenchel.data import DATASETS, corrupted, load, sheet
+    from fenchel.names import parse_spec
+
+    is_corrupted = "corruption" in DATASETS[parse_spec(name)[0]].options
+    dataset = None if is_corrupted else load(name, split, root)
+
+    def shifted(corruption: str, severity: int) -> Dataset:
+        if dataset is None:
+            return load(name, split, root, corruption=corruption, severity=severity)
+        return corrupted(dataset, corruption, severity, seed=seed, textures=textures)
+
+    if clean and dataset is not None:
+        rows, subtitle = sheet.class_rows(dataset, count=count), dataset.split
+    else:
+        corruptions, severities = corruption or [], severity or []
+        rows = sheet.corruption_rows(
+            shifted, dataset, corruptions=corruptions, severities=severities, count=count
+        )
+        subtitle = _subtitle(corruptions, severities)
+    sheet.save(sheet.draw(rows, parse_spec(name)[0], subtitle), out_file)
+    out.print(f"drawn: {out_file}", soft_wrap=True, highlight=False)
+
+
+def _subtitle(corruptions: list[str], severities: list[int]) -> str:
+    which = ", ".join(corruptions).replace("_", " ") or "every corruption"
+    default = "1 to 5" if len(corruptions) == 1 else "5"
+    return f"{which}, severity {', '.join(map(str, severities)) or default}"
