@@ -176,6 +176,12 @@ def test_zoom_blur_equals_the_mean_of_zoomed_crops(severity, constants, small):
         assert_equal_up_to_rounding(blurred, naive_zoom(image, factors))
 
 
+def test_large_images_are_zoomed_in_several_products(small, monkeypatch):
+    whole = corrupt(small, "zoom_blur", 5)
+    monkeypatch.setattr("fenchel.data.corruptions.zoom.MATRIX_ENTRIES", 4 * 32 * 32 * 4)
+    assert_equal_up_to_rounding(corrupt(small, "zoom_blur", 5), whole)
+
+
 @pytest.mark.parametrize("constants", ["cifar", "imagenet"])
 @pytest.mark.parametrize("severity", SEVERITIES)
 def test_defocus_blur_equals_a_loop_over_pixels(severity, constants, small):

@@ -52,6 +52,12 @@ def test_textures_smaller_than_the_image_are_enlarged(folder):
     assert all(len(texture) > 64 and texture.shape[1] > 96 for texture in textures)
 
 
+def test_the_folder_above_the_textures_will_do(folder, tmp_path_factory):
+    above = tmp_path_factory.mktemp("data")
+    folder.rename(above / "frost")
+    np.testing.assert_array_equal(read_textures(above), read_textures(above / "frost"))
+
+
 def test_a_folder_without_enough_textures_is_an_error(tmp_path):
     Image.new("RGB", (50, 50)).save(tmp_path / "frost1.png")
     with pytest.raises(ValueError, match=r"at least 5 PNG or JPEG images; .* holds 1"):

@@ -39,16 +39,30 @@ __all__ = [
     "corruption",
 ]
 
-# The order of the public benchmark; any further module follows.
+TEST_CORRUPTIONS = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+VALIDATION_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+
+# Importing a module registers its corruptions; the families of the benchmark come first.
 _FAMILIES = ("noise", "blur", "weather", "digital")
 _MODULES = [module.name for module in pkgutil.iter_modules(__path__)]
 for _module in (*_FAMILIES, *(name for name in _MODULES if name not in _FAMILIES)):
     importlib.import_module(f"{__name__}.{_module}")
-
-TEST_CORRUPTIONS = tuple(name for name, entry in CORRUPTIONS.items() if entry.role == "test")
-VALIDATION_CORRUPTIONS = tuple(
-    name for name, entry in CORRUPTIONS.items() if entry.role == "validation"
-)
 
 SMALLEST_SIDE = 4
 # Values of a chunk: large enough to hide Python's overhead, small enough for the caches.
@@ -115,9 +129,10 @@ def _integer(what: str, value: int, low: float = -math.inf, high: float = math.i
 
 def _check_images(images: Images) -> None:
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
-        got = getattr(images, "dtype", type(images).__name__)
+        got = f"{type(images).__module__}.{type(images).__qualname__}"
+        kind = f" of {images.dtype}" if hasattr(images, "dtype") else ""
         raise TypeError(
-            f"images must be a NumPy array of uint8 values from 0 to 255, not {got}. "
+            f"images must be a numpy.ndarray of uint8, values from 0 to 255, not {got}{kind}. "
             "Convert them first, for example (x * 255).astype(numpy.uint8) for x in [0, 1]."
         )
     if images.ndim != 4 or images.shape[-1] not in (1, 3):

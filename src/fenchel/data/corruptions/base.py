@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from fenchel.names import Registry, unknown
 
 Images: TypeAlias = npt.NDArray[np.uint8]
 Array: TypeAlias = npt.NDArray[Any]
-Role: TypeAlias = Literal["test", "validation", "extra"]
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -66,13 +65,12 @@ def _generator(label: str) -> np.random.Generator:
 class Corruption:
     """A corruption: its function, and what it is given at each severity.
 
-    The function maps `(images, constants, draws)` to new images, with `textures` as a fourth
+    The function maps `(images, strength, draws)` to new images, with `textures` as a fourth
     argument if `textured`. It returns uint8 images, or floats that stand for intensities between 0
     and 1: those are clipped and rounded down, as the published data were.
     """
 
     name: str
-    role: Role
     constants: Mapping[str, Sequence[Any]]
     function: Callable[..., Array]
     textured: bool = False
@@ -110,15 +108,11 @@ CORRUPTIONS: Registry[Corruption] = Registry("corruption", group="fenchel.corrup
 
 
 def corruption(
-    *,
-    cifar: Sequence[Any],
-    imagenet: Sequence[Any],
-    role: Role = "extra",
-    textured: bool = False,
-) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+    *, cifar: Sequence[Any], imagenet: Sequence[Any], textured: bool = False
+) -> Callable[[Callable[..., Array]], Corruption]:
     """Register the function below under its own name, with its constants for severities 1 to 5."""
 
-    def register(function: Callable[..., Array]) -> Callable[..., Array]:
+    def register(function: Callable[..., Array]) -> Corruption:
         name: str = function.__name__
         for label, values in (("cifar", cifar), ("imagenet", imagenet)):
             if len(values) != len(SEVERITIES):
@@ -126,16 +120,8 @@ def corruption(
                     f"a corruption needs constants for {len(SEVERITIES)} severities; {name!r} has "
                     f"{len(values)} under {label!r}. Give one entry a severity."
                 )
-        CORRUPTIONS.add(
-            name,
-            Corruption(
-                name=name,
-                role=role,
-                constants={"cifar": cifar, "imagenet": imagenet},
-                function=function,
-                textured=textured,
-            ),
-        )
-        return function
+        constants = {"cifar": cifar, "imagenet": imagenet}
+        entry = Corruption(name=name, constants=constants, function=function, textured=textured)
+        return CORRUPTIONS.add(name, entry)
 
     return register

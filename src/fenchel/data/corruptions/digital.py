@@ -14,7 +14,7 @@ from fenchel.data.corruptions.colour import hsv_to_rgb, rgb_to_hsv
 from fenchel.data.corruptions.warp import affine, bilinear, reflect
 
 
-@corruption(role="test", cifar=(0.75, 0.5, 0.4, 0.3, 0.15), imagenet=(0.4, 0.3, 0.2, 0.1, 0.05))
+@corruption(cifar=(0.75, 0.5, 0.4, 0.3, 0.15), imagenet=(0.4, 0.3, 0.2, 0.1, 0.05))
 def contrast(images: Images, factor: float, draws: Draws) -> Array:
     """Pull each channel towards its mean over the image: (x - mean) * factor + mean."""
     pixels = images.shape[1] * images.shape[2]
@@ -24,7 +24,6 @@ def contrast(images: Images, factor: float, draws: Draws) -> Array:
 
 
 @corruption(
-    role="test",
     cifar=(
         (0, 0, 0.08),
         (0.05, 0.2, 0.07),
@@ -69,7 +68,7 @@ def elastic_transform(images: Images, strength: tuple[float, float, float], draw
     return bilinear(warped, rows, columns, reflect)
 
 
-@corruption(role="test", cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))
+@corruption(cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))
 def pixelate(images: Images, factor: float, draws: Draws) -> Array:
     """Shrink by `factor` and enlarge again, both with a box filter."""
     height, width = images.shape[1:3]
@@ -80,7 +79,7 @@ def pixelate(images: Images, factor: float, draws: Draws) -> Array:
     )
 
 
-@corruption(role="test", cifar=(80, 65, 58, 50, 40), imagenet=(25, 18, 15, 10, 7))
+@corruption(cifar=(80, 65, 58, 50, 40), imagenet=(25, 18, 15, 10, 7))
 def jpeg_compression(images: Images, quality: int, draws: Draws) -> Array:
     """Save as JPEG of the given quality and read back."""
 
@@ -93,7 +92,6 @@ def jpeg_compression(images: Images, quality: int, draws: Draws) -> Array:
 
 
 @corruption(
-    role="validation",
     cifar=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
     imagenet=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
 )

@@ -30,13 +30,15 @@ def frost_textures(folder: Path | None, stride: int, height: int, width: int) ->
 
 
 def read_textures(folder: Path) -> tuple[Images, ...]:
-    """The first five images of `folder` by name, as RGB."""
+    """The first five images of `folder`, or of a folder `frost` in it, by name, as RGB."""
     if not folder.is_dir():
         raise ValueError(
             f"textures must name a folder of frost photographs; {str(folder)!r} is no folder. "
             "Correct the path, or leave textures out to use procedural frost."
         )
-    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
+    inner = folder / "frost"
+    places = (inner if inner.is_dir() else folder).iterdir()
+    files = sorted(file for file in places if file.suffix.lower() in SUFFIXES)
     if len(files) < COUNT:
         raise ValueError(
             f"a folder of frost textures holds at least {COUNT} PNG or JPEG images; "

@@ -20,7 +20,6 @@ MUD = np.array([63, 42, 20], dtype=np.float32) / 255
 
 
 @corruption(
-    role="test",
     cifar=(
         (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
         (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
@@ -55,7 +54,6 @@ def snow(
 
 
 @corruption(
-    role="test",
     textured=True,
     cifar=((1, 0.2, 5), (1, 0.3, 5), (0.9, 0.4, 5), (0.85, 0.4, 5), (0.75, 0.45, 5)),
     imagenet=((1, 0.4, 1), (0.8, 0.6, 1), (0.7, 0.7, 1), (0.65, 0.7, 1), (0.6, 0.75, 1)),
@@ -79,7 +77,6 @@ def frost(
 
 
 @corruption(
-    role="test",
     cifar=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
     imagenet=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
 )
@@ -94,7 +91,7 @@ def fog(images: Images, strength: tuple[float, float], draws: Draws) -> Array:
     return np.asarray((intensities + density * cloud) * brightest / (brightest + density))
 
 
-@corruption(role="test", cifar=(0.05, 0.1, 0.15, 0.2, 0.3), imagenet=(0.1, 0.2, 0.3, 0.4, 0.5))
+@corruption(cifar=(0.05, 0.1, 0.15, 0.2, 0.3), imagenet=(0.1, 0.2, 0.3, 0.4, 0.5))
 def brightness(images: Images, offset: float, draws: Draws) -> Array:
     """Add `offset` to the value of each pixel in hue-saturation-value."""
     intensities = images / 255
@@ -105,7 +102,6 @@ def brightness(images: Images, offset: float, draws: Draws) -> Array:
 
 
 @corruption(
-    role="validation",
     cifar=(
         (0.62, 0.1, 0.7, 0.7, 0.5, False),
         (0.65, 0.1, 0.8, 0.7, 0.5, False),

@@ -10,6 +10,9 @@ from scipy import ndimage, sparse
 
 from fenchel.data.corruptions.base import Array
 
+# Large images take several products, so that no matrix outgrows some tens of megabytes.
+MATRIX_ENTRIES = 2**21
+
 
 @lru_cache(maxsize=8)
 def zoom_matrix(height: int, width: int, factors: tuple[float, ...]) -> Any:
@@ -37,6 +40,10 @@ def zoomed_sum(images: Array, factors: tuple[float, ...]) -> Array:
     """
     count, height, width, channels = images.shape
     columns = images.transpose(1, 2, 0, 3).reshape(height * width, count * channels)
-    product = zoom_matrix(height, width, factors) @ np.ascontiguousarray(columns)
-    result = np.asarray(product).reshape(height, width, count, channels)
-    return np.moveaxis(result, 2, 0)
+    columns = np.ascontiguousarray(columns)
+    total = np.zeros_like(columns)
+    # A pixel is a mean of at most four in each zoom.
+    group = max(1, MATRIX_ENTRIES // (4 * height * width))
+    for first in range(0, len(factors), group):
+        total += zoom_matrix(height, width, factors[first : first + group]) @ columns
+    return np.moveaxis(total.reshape(height, width, count, channels), 2, 0)
