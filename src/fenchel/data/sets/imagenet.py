@@ -161,7 +161,9 @@ DATASETS.add(
         splits=("test",),
         read=_read_imagenet_c,
         is_present=lambda folder: any(
-            find(folder, _places(corruption, 5)) for corruption in CORRUPTIONS
+            find(folder, _places(corruption, severity))
+            for corruption in CORRUPTIONS
+            for severity in SEVERITIES
         ),
         write_example=_example_c,
         recipe=Recipe(source="zenodo.org record 2235448", files=IMAGENET_C_FILES),
