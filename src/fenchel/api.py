@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -56,7 +57,8 @@ def adapt(
     method: `conjugate` (the default), or one of the baselines `source`, `bn`, `entropy`, `hard`, `soft`,
         `robust`, `memo`; `objective=` instead for one of your own. Further keywords go to the
         method's objective: `threshold=` for hard, `q=` for robust, `input_range=(0, 1)` for memo.
-    optimizer: `sgd` (momentum 0.9, Nesterov), `adam`, or a callable from parameters to a torch.optim one.
+    optimizer: `sgd` (momentum 0.9, Nesterov), `adam`, a class of torch.optim, or a callable from
+        parameters to a torch.optim optimiser, which then brings its own learning rate.
     temperature: the objective sees logits / temperature; predictions do not.
     predict: `after` the update on the same batch (a second forward), or `before` it.
     statistics: of batch-normalisation layers: the `batch`'s, the `source`'s, or the weight in (0, 1)
@@ -173,16 +175,25 @@ def _as_optimizer(optimizer: OptimizerChoice, learning_rate: float) -> Optimizer
         if optimizer not in OPTIMIZERS:
             raise unknown("optimizer", optimizer, OPTIMIZERS)
         return OPTIMIZERS[optimizer](learning_rate=learning_rate)
+    if isinstance(optimizer, type):
+        return TorchOptimizer(factory=partial(optimizer, lr=learning_rate))
+    if not callable(optimizer):
+        raise TypeError(
+            "optimizer must be 'sgd', 'adam', a class of torch.optim, or a callable that makes one from "
+            f"parameters; got {type(optimizer).__name__}. For example "
+            "optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)."
+        )
     return TorchOptimizer(factory=optimizer)
 
 
 def _require_gradient(loss: Loss) -> None:
     """Refuse a loss whose conjugate objective is constant: it would adapt nothing, silently."""
-    h = torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(4, 3).requires_grad_()
-    try:
-        (gradient,) = torch.autograd.grad(loss.conjugate(h).sum(), h, materialize_grads=True)
-    except (RuntimeError, ValueError):
-        return  # made for another number of classes; derive has judged it there
+    with torch.inference_mode(False), torch.enable_grad():
+        h = torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(4, 3).requires_grad_()
+        try:
+            (gradient,) = torch.autograd.grad(loss.conjugate(h).sum(), h, materialize_grads=True)
+        except (RuntimeError, ValueError):
+            return  # made for another number of classes; derive has judged it there
     if bool((gradient.abs() < 1e-10).all()):
         raise ValueError(
             f"the conjugate objective of {loss!r} has no gradient, so it would adapt nothing. Use another "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -17,13 +18,24 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+_OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")
+"""A comma between arguments, not one within a tuple or list."""
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+
+class UnknownNameError(ValueError, KeyError):
+    """A name that is not in a registry: a user's mistake, and a missing key to `Mapping`."""
+
+    __str__ = ValueError.__str__  # KeyError would show the quoted message
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """The error for a name nobody knows: what came in, the nearest match, and every valid name."""
     names = sorted(known)
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    return ValueError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or '(none)'}.")
+    return UnknownNameError(
+        f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or '(none)'}."
+    )
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -94,7 +106,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     """
     name, _, tail = spec.strip().partition(":")
     arguments: dict[str, Any] = {}
-    for item in filter(None, (part.strip() for part in tail.split(","))):
+    for item in filter(None, (part.strip() for part in _OUTER_COMMA.split(tail))):
         key, equals, value = item.partition("=")
         if not equals:
             raise ValueError(

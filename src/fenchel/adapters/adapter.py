@@ -16,9 +16,10 @@ from torch.utils import _pytree as pytree
 from fenchel.adapters import guards
 from fenchel.adapters.normalization import (
     Statistics,
-    StatisticsMix,
     batch_norm_layers,
     check_statistics,
+    mix_in_statistics,
+    recorded_statistics,
     skeleton,
     use_batch_statistics,
 )
@@ -85,6 +86,8 @@ class Adapter(nn.Module):
     def __init__(self, model: nn.Module, settings: Settings) -> None:
         super().__init__()
         guards.check_model(model)
+        if isinstance(model, Adapter):
+            raise TypeError("this model is adapted already; got an Adapter. Pass adapter.model.")
         self.model = model
         self.settings = settings
         self._mode: Mode = "adapting"
@@ -104,7 +107,7 @@ class Adapter(nn.Module):
         """Adapt to the batch and predict it: the model's own signature and output."""
         if self._mode == "unloaded":
             raise RuntimeError("this adapter was unloaded. Call fenchel.adapt again for a new one.")
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), guards.no_autocast_cache():
             inputs = Inputs(*pytree.tree_map_only(Tensor, _ordinary, (args, kwargs)))
             size = inputs.samples().shape[0]
             if self._mode == "disabled" or size == 0:
@@ -214,8 +217,10 @@ class Adapter(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Adapter:
         twin = Adapter(copy.deepcopy(self.model, memo), self.settings)
-        twin.state = self.state.map(torch.clone)
+        with torch.inference_mode(False):
+            twin.state = self.state.map(torch.clone)
         twin._mode = self._mode
+        twin._warned_small_batch = self._warned_small_batch
         return twin
 
     # --- nn.Module -------------------------------------------------------------------------------
@@ -227,7 +232,8 @@ class Adapter(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Adapter:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._build()
-        self.state = self.state.map(fn)
+        with torch.inference_mode(False):
+            self.state = self.state.map(fn)
         return self
 
     def extra_repr(self) -> str:
@@ -243,17 +249,21 @@ class Adapter(nn.Module):
         self._batch_norms = batch_norm_layers(plain)
         run = _runner(self.model)
         fixed = {name: _ordinary(value) for name, value in plain.named_parameters()}
-        # Some layers write into their buffers as they run; let them write into copies.
-        fixed |= {name: value.detach().clone() for name, value in plain.named_buffers()}
-        self._source = Network(skeleton(plain), fixed, None, run)
-        twin = skeleton(plain)
+        buffers = {name: value.detach().clone() for name, value in plain.named_buffers()}
+        fixed |= {name: buffers.pop(name) for name in recorded_statistics(plain) if name in buffers}
+        self._source = network = Network(skeleton(plain), fixed, buffers, run)
+        self._mixed_names: list[str] = []
+        mixing = None
         statistics = self.settings.statistics
-        mix = StatisticsMix(twin, statistics) if isinstance(statistics, float) else None
         if statistics == "batch":
-            use_batch_statistics(twin)
-        self._mixed_names = mix.names if mix else []
+            network = replace(network, module=use_batch_statistics(skeleton(plain)))
+        elif statistics != "source":
+            twin, self._mixed_names = mix_in_statistics(skeleton(plain), statistics)
+            # Never compiled: the compiler takes modules that differ in their hooks for the same.
+            mixing = replace(network, module=twin, run=functional_call)
         self._step = Step(
-            network=Network(twin, fixed, mix, run),
+            network=network,
+            mixing=mixing if self._mixed_names else None,
             objective=self.settings.objective,
             optimizer=self.settings.optimizer,
             steps=self.settings.steps,
@@ -303,4 +313,9 @@ def _uncompiled(model: nn.Module) -> nn.Module:
 def _runner(model: nn.Module) -> Callable[..., Any]:
     """`functional_call`, compiled with the model's own options if the model is compiled."""
     compiler = getattr(model, "dynamo_ctx", None) if hasattr(model, "_orig_mod") else None
-    return functional_call if compiler is None else compiler(functional_call)
+    return functional_call if compiler is None else compiler(_functional_call)
+
+
+def _functional_call(module: nn.Module, tensors: Any, args: Any, kwargs: Any) -> Any:
+    """A frame of our own: the compiler passes over those of torch itself."""
+    return functional_call(module, tensors, args, kwargs)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 SMALL_BATCH = 16
@@ -33,6 +35,17 @@ def explain_single_value(error: ValueError, size: int) -> ValueError:
     )
 
 
+@contextmanager
+def no_autocast_cache() -> Iterator[None]:
+    """Within autocast, keep no cast parameters: each step's would stay alive until autocast ends."""
+    enabled = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(enabled)
+
+
 def check_model(model: object) -> None:
     """Refuse what cannot be run functionally, and say what to pass instead."""
     if not isinstance(model, nn.Module):
@@ -42,10 +55,15 @@ def check_model(model: object) -> None:
             f"adapt wraps the network itself; got {type(model).__name__}. Pass model.module, one "
             "adapter a process."
         )
-    if type(model).__module__.startswith("torch.jit") or hasattr(model, "_c"):
+    if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise TypeError(
             "adapt needs the Python modules of a network, which a scripted model no longer has. Pass the "
             "model from before torch.jit.script or torch.jit.trace."
+        )
+    if any(nn.parameter.is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        raise ValueError(
+            f"{type(model).__name__} has lazy layers whose shapes are not known yet. Run it once on a batch, "
+            "or load its weights, before adapt."
         )
 
 
@@ -71,4 +89,9 @@ def check_logits(logits: object, size: int) -> None:
         raise ValueError(
             f"logits must have shape ({size}, ..., classes) for {size} samples; got {tuple(logits.shape)}. "
             "Check logits=; for classes on axis 1 pass logits=lambda output: output.movedim(1, -1)."
+        )
+    if not logits.requires_grad:
+        raise ValueError(
+            "the logits depend on none of the moving parameters, so there is no gradient to follow. Check "
+            "that neither logits= nor the model detaches them, and which parameters= move."
         )

@@ -7,8 +7,7 @@ tensor, in which batch-normalisation layers may be switched to other statistics.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -30,17 +29,17 @@ def is_normalization(module: nn.Module) -> bool:
     """Whether the module is a normalisation layer, torch's own or one that looks like it.
 
     Libraries bring their own (T5LayerNorm, LlamaRMSNorm): a leaf module with "norm" in the name of its
-    class and nothing but vectors for parameters.
+    class and nothing but vectors for parameters, perhaps shaped (C, 1, 1) to suit images.
     """
     if isinstance(module, KNOWN_LAYERS):
         return True
     own = list(module.parameters(recurse=False))
-    leaf = not any(module.children())
+    leaf = next(module.children(), None) is None
     return (
         leaf
         and "norm" in type(module).__name__.lower()
         and own != []
-        and all(p.ndim == 1 for p in own)
+        and all(sum(size > 1 for size in p.shape) <= 1 for p in own)
     )
 
 
@@ -49,6 +48,16 @@ def batch_norm_layers(model: nn.Module) -> dict[str, _BatchNorm]:
     return {
         name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)
     }
+
+
+def recorded_statistics(model: nn.Module) -> list[str]:
+    """The buffers in which torch's normalisation layers record; in a skeleton they write nothing."""
+    return [
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        if isinstance(module, _NormBase)
+        for name, _ in module.named_buffers(recurse=False)
+    ]
 
 
 def skeleton(model: nn.Module) -> nn.Module:
@@ -68,48 +77,36 @@ def skeleton(model: nn.Module) -> nn.Module:
     return twin.eval()
 
 
-def use_batch_statistics(twin: nn.Module) -> None:
+def use_batch_statistics(twin: nn.Module) -> nn.Module:
     """Let the skeleton's batch-normalisation layers use the batch and keep no record of it."""
     for layer in batch_norm_layers(twin).values():
         layer.training = True
         layer.track_running_stats = False
+    return twin
 
 
-class StatisticsMix:
-    """Running statistics into which every batch enters with a fixed weight, then used to normalise.
+def mix_in_statistics(twin: nn.Module, weight: float) -> tuple[nn.Module, list[str]]:
+    """Let every batch enter the running statistics that the skeleton is given, before their use.
 
-    The statistics count as constants: no gradient flows through them.
+    They are updated in place, layer by layer as a forward pass meets them, and count as constants: no
+    gradient flows through them. Returns the skeleton and their names.
     """
+    names = []
+    for name, layer in batch_norm_layers(twin).items():
+        if layer.running_mean is not None:
+            layer.register_forward_pre_hook(partial(_mix_in, weight))
+            names += [f"{name}.running_mean", f"{name}.running_var"]
+    return twin, [name.removeprefix(".") for name in names]  # a model may be such a layer itself
 
-    def __init__(self, twin: nn.Module, weight: float) -> None:
-        self._weight = weight
-        self._active = False
-        self.names = []
-        for name, layer in batch_norm_layers(twin).items():
-            if layer.running_mean is None:
-                continue
-            layer.register_forward_pre_hook(self._mix_in)
-            self.names += [f"{name}.running_mean", f"{name}.running_var"]
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Forward passes in the block update the running statistics they are given, in place."""
-        self._active = True
-        try:
-            yield
-        finally:
-            self._active = False
-
-    def _mix_in(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if not self._active:
-            return
-        with torch.no_grad():
-            x = inputs[0].detach().to(layer.running_mean.dtype)  # type: ignore[arg-type]
-            axes = [axis for axis in range(x.ndim) if axis != 1]
-            count = x.numel() // max(1, x.shape[1])
-            variance, mean = torch.var_mean(x, axes, correction=1 if count > 1 else 0)
-            layer.running_mean.lerp_(mean, self._weight)  # type: ignore[operator]
-            layer.running_var.lerp_(variance, self._weight)  # type: ignore[operator]
+def _mix_in(weight: float, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    with torch.no_grad():
+        x = inputs[0].detach().to(layer.running_mean.dtype)  # type: ignore[arg-type]
+        axes = [axis for axis in range(x.ndim) if axis != 1]
+        count = x.numel() // max(1, x.shape[1])
+        variance, mean = torch.var_mean(x, axes, correction=1 if count > 1 else 0)
+        layer.running_mean.lerp_(mean, weight)  # type: ignore[operator]
+        layer.running_var.lerp_(variance, weight)  # type: ignore[operator]
 
 
 def check_statistics(statistics: object) -> None:

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from typing import Any, final
 
 import torch
@@ -89,7 +90,7 @@ class Adam(_NamedOptimizer):
         self, parameters: Tensors, gradients: Tensors, moments: Tensors
     ) -> tuple[Tensors, Tensors]:
         slow, slower = self.betas
-        step = moments["step"] + 1
+        step = moments["step"].to(_real(moments["step"].dtype)) + 1  # halves count to 2048 only
         # 1 - beta^t by expm1: accurate in float32, and no wait for the device to learn t.
         mean_bias = -torch.expm1(step * math.log(slow))
         root_bias = (-torch.expm1(step * math.log(slower))).sqrt()
@@ -117,8 +118,16 @@ class TorchOptimizer(Optimizer):
     factory: Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
     def start(self, parameters: Tensors) -> Tensors:
-        self._made_for(parameters)  # fails now rather than in the middle of a stream
-        return {}
+        optimizer, leaves = self._made_for(parameters)  # fails now rather than within a stream
+        closure = signature(optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is Parameter.empty:
+            raise TypeError(
+                f"the optimizer must step on gradients alone; {type(optimizer).__name__} needs a closure. "
+                "Use another, such as 'sgd' or torch.optim.AdamW."
+            )
+        # Until a first update was allowed there are no moments, whatever a skipped one left behind.
+        device = next(iter(leaves.values())).device
+        return {"started": torch.zeros((), dtype=torch.bool, device=device)}
 
     def update(
         self, parameters: Tensors, gradients: Tensors, moments: Tensors
@@ -126,13 +135,17 @@ class TorchOptimizer(Optimizer):
         optimizer, leaves = self._made_for(parameters)
         for name, leaf in leaves.items():
             leaf.grad = gradients[name].to(leaf.dtype)
-            kept = {
-                key.removeprefix(f"{name}/"): value.clone()
-                for key, value in moments.items()
-                if key.startswith(f"{name}/")
-            }
-            if kept:
-                optimizer.state[leaf] = kept
+        if bool(moments["started"]):
+            on_host = not any(
+                group.get("capturable") or group.get("fused") for group in optimizer.param_groups
+            )
+            for key, value in moments.items():
+                name, slash, rest = key.partition("/")
+                if slash:
+                    counter = on_host and value.ndim == 0 and leaves[name].ndim > 0
+                    optimizer.state[leaves[name]][rest] = (
+                        value.cpu() if counter else value
+                    ).clone()
         optimizer.step()
         new_moments = {
             f"{name}/{key}": torch.as_tensor(value).detach().clone()
@@ -140,6 +153,7 @@ class TorchOptimizer(Optimizer):
             for key, value in optimizer.state[leaf].items()
             if value is not None
         }
+        new_moments["started"] = torch.ones_like(moments["started"])
         return {name: leaf.detach() for name, leaf in leaves.items()}, new_moments
 
     def _made_for(self, parameters: Tensors) -> tuple[torch.optim.Optimizer, dict[str, Any]]:

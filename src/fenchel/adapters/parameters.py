@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from fnmatch import fnmatchcase
 
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fenchel.adapters.normalization import is_normalization
 from fenchel.names import unknown
 
-Selection = str | Sequence[str] | Callable[[str, Tensor], bool]
+Selection = str | Collection[str] | Callable[[str, Tensor], bool]
 """A policy ("normalization" or "all"), names or patterns such as "layer4.*.weight", or a predicate."""
 
 POLICIES = ("normalization", "all")
@@ -27,8 +27,6 @@ def moving_names(model: nn.Module, selection: Selection) -> list[str]:
         chosen = list(names)
     elif selection == "normalization":
         chosen = _of_normalization_layers(model, names)
-    elif isinstance(selection, str):
-        raise unknown("parameter policy", selection, POLICIES)
     else:
         chosen = _by_pattern(list(names), selection)
     if not chosen:
@@ -57,8 +55,14 @@ def _of_normalization_layers(model: nn.Module, names: Iterable[str]) -> list[str
     return chosen
 
 
-def _by_pattern(names: list[str], patterns: Sequence[str]) -> list[str]:
+def _by_pattern(names: list[str], selection: object) -> list[str]:
+    patterns = [selection] if isinstance(selection, str) else selection
+    if not isinstance(patterns, Collection) or not all(isinstance(p, str) for p in patterns):
+        raise TypeError(
+            "parameters must be a policy ('normalization', 'all'), names or patterns, or a predicate of "
+            f"(name, tensor); got {selection!r}."
+        )
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise unknown("parameter name or pattern", pattern, names)
+            raise unknown("parameter policy, name or pattern", pattern, [*POLICIES, *names])
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]

@@ -57,9 +57,8 @@ class State:
     def filled(self, flat: Mapping[str, Tensor]) -> State:
         """A state of this one's structure with the entries of `flat`, checked before anything changes."""
         own = self.flattened()
-        optional = "moments."  # a user's optimiser has none before its first step
-        missing = [name for name in own if name not in flat and not name.startswith(optional)]
-        unexpected = [name for name in flat if name not in own and not name.startswith(optional)]
+        missing = [name for name in own if name not in flat and not self._comes_and_goes(name)]
+        unexpected = [name for name in flat if name not in own and not self._comes_and_goes(name)]
         if missing or unexpected:
             raise ValueError(
                 "this saved state belongs to another model or another adapter: "
@@ -67,6 +66,11 @@ class State:
                 "Build the adapter with the arguments it was saved with."
             )
         for name, tensor in flat.items():
+            if not isinstance(tensor, Tensor):
+                raise TypeError(
+                    f"a saved state holds tensors alone; {name!r} is a {type(tensor).__name__}. Pass what "
+                    "adapter.state_dict() returned."
+                )
             if name in own and tensor.shape != own[name].shape:
                 raise ValueError(
                     f"{name!r} has shape {tuple(own[name].shape)} here and {tuple(tensor.shape)} in the "
@@ -92,6 +96,12 @@ class State:
             counts=groups["counts"],
             **host,
         )
+
+    def _comes_and_goes(self, name: str) -> bool:
+        """Whether an entry is a moment of a `torch.optim` optimiser, which has none at first."""
+        group, _, rest = name.partition(".")
+        parameter, slash, _ = rest.partition("/")
+        return group == "moments" and slash == "/" and parameter in self.parameters
 
 
 def fresh_counts(device: torch.device) -> Tensors:

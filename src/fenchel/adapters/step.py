@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from fenchel.adapters.guards import check_logits
-from fenchel.adapters.normalization import StatisticsMix
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.state import State, Tensors
 from fenchel.objectives import Objective, mean_over_kept
@@ -31,7 +30,7 @@ class Inputs:
 
     def samples(self) -> Tensor:
         """The tensor whose first axis counts the samples."""
-        for value in (*self.args, *self.kwargs.values()):
+        for value in pytree.tree_leaves((self.args, self.kwargs)):
             if isinstance(value, Tensor) and value.ndim > 0:
                 return value
         raise TypeError(
@@ -42,10 +41,18 @@ class Inputs:
     def with_samples(self, samples: Tensor) -> Inputs:
         """The same call on other samples."""
         old = self.samples()
-        return Inputs(
-            tuple(samples if value is old else value for value in self.args),
-            {key: samples if value is old else value for key, value in self.kwargs.items()},
-        )
+        return self._mapped(lambda value: samples if value is old else value)
+
+    def copied(self) -> Inputs:
+        """The same call on copies, for a model that writes into what it is given."""
+        return self._mapped(Tensor.clone)
+
+    def finite(self) -> Tensor:
+        """Whether every sample is finite; other arguments, such as masks, need not be."""
+        return self.samples().isfinite().all()
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> Inputs:
+        return Inputs(*pytree.tree_map_only(Tensor, function, (self.args, self.kwargs)))
 
 
 @dataclass(frozen=True)
@@ -54,13 +61,16 @@ class Network:
 
     module: nn.Module
     fixed: Mapping[str, Tensor]
-    mix: StatisticsMix | None
+    scratch: Mapping[str, Tensor]
+    """Buffers that a module might write into as it runs: every pass starts from copies of them."""
     run: Callable[..., Any]
     """`functional_call`, or its compiled form."""
 
     def __call__(self, moving: Tensors, inputs: Inputs) -> Any:
         """The model's output with the moving tensors in place of its own."""
-        return self.run(self.module, {**self.fixed, **moving}, inputs.args, inputs.kwargs)
+        buffers = {name: value.clone() for name, value in self.scratch.items()}
+        call = inputs.copied()
+        return self.run(self.module, {**self.fixed, **buffers, **moving}, call.args, call.kwargs)
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,8 @@ class Step:
     """Everything that decides what happens to a batch, and nothing that changes."""
 
     network: Network
+    mixing: Network | None
+    """The network that lets the batch enter the running statistics, where these are a mix."""
     objective: Objective | None
     optimizer: Optimizer
     steps: int
@@ -81,11 +93,11 @@ class Step:
         if self.objective is None:
             output = self._predicted(state, inputs) if output is None else output
         else:
-            for index in range(self.steps):
-                state, before = self._updated(state, inputs)
-                output = before if index == 0 else output
-            if self.predict == "after":
-                output = None  # let go of the first pass before the second
+            before = self.predict == "before"
+            state, output = self._updated(state, inputs, with_output=before)
+            for _ in range(self.steps - 1):
+                state, _ = self._updated(state, inputs, with_output=False)
+            if not before:
                 output = self._predicted(state, inputs)
         return replace(state, step=state.step + 1), output
 
@@ -99,26 +111,26 @@ class Step:
 
     def _mixed_in(self, state: State, inputs: Inputs) -> tuple[State, Any]:
         """Let the batch enter the running statistics, where the adapter keeps such a mix."""
-        if self.network.mix is None:
+        if self.mixing is None:
             return state, None
         statistics = {name: value.clone() for name, value in state.statistics.items()}
-        with torch.no_grad(), self.network.mix.active():
-            output = self.network({**state.parameters, **statistics}, inputs)
-        fine = _all_finite(statistics.values())
+        with torch.no_grad():
+            output = self.mixing({**state.parameters, **statistics}, inputs)
+        fine = inputs.finite() & _all_finite(statistics.values())
         counts = dict(state.counts)
         if self.objective is None:  # else the update counts it
             counts["non_finite"] = counts["non_finite"] + ~fine
         statistics = _chosen(fine, statistics, state.statistics)
         return replace(state, statistics=statistics, counts=counts), output
 
-    def _updated(self, state: State, inputs: Inputs) -> tuple[State, Any]:
-        """One gradient step of the moving parameters; also the prediction before it."""
+    def _updated(self, state: State, inputs: Inputs, *, with_output: bool) -> tuple[State, Any]:
+        """One gradient step of the moving parameters; on request the prediction before it, too."""
         assert self.objective is not None
         with torch.enable_grad():
             moving = {
                 name: value.detach().requires_grad_() for name, value in state.parameters.items()
             }
-            logits, output = self._scores({**moving, **state.statistics}, state, inputs)
+            logits, output = self._scores(moving, state, inputs, with_output)
             loss, any_kept = mean_over_kept(self.objective(logits), self.objective.keep(logits))
             gradients = dict(
                 zip(
@@ -129,7 +141,7 @@ class Step:
                     strict=True,
                 )
             )
-        fine = loss.detach().isfinite() & _all_finite(gradients.values())
+        fine = inputs.finite() & loss.detach().isfinite() & _all_finite(gradients.values())
         parameters, moments = self.optimizer.update(state.parameters, gradients, state.moments)
         fine = fine & _all_finite(parameters.values())
         allowed = fine & any_kept
@@ -146,20 +158,23 @@ class Step:
         )
         return state, output
 
-    def _scores(self, tensors: Tensors, state: State, inputs: Inputs) -> tuple[Tensor, Any]:
-        """The logits that the objective sees, and the plain prediction where it is needed."""
+    def _scores(
+        self, moving: Tensors, state: State, inputs: Inputs, with_output: bool
+    ) -> tuple[Tensor, Any]:
+        """The logits that the objective sees, and on request the plain prediction."""
         assert self.objective is not None
+        tensors = {**moving, **state.statistics}
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + state.step)
         views = self.objective.make_views(inputs.samples(), generator)
         if views is None:
             output = self.network(tensors, inputs)
-            return self._picked(output, inputs), pytree.tree_map_only(Tensor, Tensor.detach, output)
-        scores = []
-        for view in views:
-            seen = inputs.with_samples(view)
-            scores.append(self._picked(self.network(tensors, seen), seen))
-        needed = self.predict == "before"
-        return torch.stack(scores), self._predicted(state, inputs) if needed else None
+            logits = self._picked(output, inputs)
+            if with_output and _is_plain(output):
+                return logits, pytree.tree_map_only(Tensor, Tensor.detach, output)
+        else:
+            seen = [inputs.with_samples(view) for view in views]
+            logits = torch.stack([self._picked(self.network(tensors, x), x) for x in seen])
+        return logits, self._predicted(state, inputs) if with_output else None
 
     def _picked(self, output: Any, inputs: Inputs) -> Tensor:
         logits = self.logits(output)
@@ -167,13 +182,24 @@ class Step:
         return logits
 
 
+def _is_plain(output: Any) -> bool:
+    """Whether all tensors of an output are within reach, so that it can be cut off its graph."""
+    return all(
+        isinstance(leaf, (Tensor, bool, int, float, str, type(None)))
+        for leaf in pytree.tree_leaves(output)
+    )
+
+
 def _all_finite(tensors: Any) -> Tensor:
     return torch.cat([tensor.reshape(-1) for tensor in tensors]).isfinite().all()
 
 
 def _chosen(condition: Tensor, new: Tensors, old: Tensors) -> Tensors:
-    """`new` where the condition holds, else `old`; a moment that did not exist before starts at zero."""
+    """`new` where the condition holds, else `old`; what did not exist before is zero.
+
+    Some optimisers of `torch.optim` count their steps on the host, hence the condition's move.
+    """
     return {
-        name: torch.where(condition, value, old[name] if name in old else torch.zeros_like(value))
+        name: torch.where(condition.to(value.device), value, old.get(name, torch.zeros_like(value)))
         for name, value in new.items()
     }

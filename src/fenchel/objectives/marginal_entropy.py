@@ -57,7 +57,8 @@ class MarginalEntropy(Objective):
 
     def make_views(self, x: Tensor, generator: torch.Generator) -> Tensor:
         offset, scale = self._pixel_map(x)
-        pixels = ((x - offset) / scale).clamp(0, 1)
+        # The adapter skips the update of a batch with NaNs, but no operation may stumble over them.
+        pixels = ((x - offset) / scale).clamp(0, 1).nan_to_num()
         views = [augmix(pixels, generator) * scale + offset for _ in range(self.views)]
         return torch.stack(views)
 
