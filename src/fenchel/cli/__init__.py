@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from fenchel.cli import data, train
+from fenchel.cli import adapt, data, derive, listing, train
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
 
 app = typer.Typer(
@@ -22,6 +22,9 @@ app = typer.Typer(
 
 app.add_typer(data.app, name="data")
 app.command("train")(train.train)
+app.command("list")(listing.list_names)
+app.command("derive")(derive.derive_loss)
+app.command("adapt")(adapt.adapt_images)
 
 
 def main() -> None:

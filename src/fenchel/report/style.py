@@ -1,0 +1,95 @@
+"""The look of every figure: one style, one colour a method, no global state."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+METHOD_COLORS = {
+    "source": "#8a8f98",
+    "bn": "#b59f7b",
+    "entropy": "#3f7fbf",
+    "hard": "#c7762b",
+    "soft": "#7d6bb0",
+    "robust": "#4f9d8f",
+    "memo": "#c26c95",
+    "conjugate": "#c0392b",
+}
+"""The conjugate stands out; the rest keep their distance from one another."""
+
+OTHER_COLORS = (
+    "#3f7fbf",
+    "#c0392b",
+    "#4f9d8f",
+    "#c7762b",
+    "#7d6bb0",
+    "#c26c95",
+    "#8a8f98",
+    "#b59f7b",
+)
+
+FORMATS = ("png", "svg", "pdf")
+
+_STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#6b7079",
+    "axes.labelcolor": "#33363b",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e5e8",
+    "grid.linewidth": 0.6,
+    "xtick.color": "#4a4e55",
+    "ytick.color": "#4a4e55",
+    "legend.frameon": False,
+    "lines.linewidth": 1.7,
+    "figure.dpi": 150,
+    "savefig.bbox": "tight",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fenchel",
+    "pdf.fonttype": 42,
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in our style; the caller's matplotlib settings come back afterwards."""
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of the file's suffix, the same bytes every time."""
+    suffix = path.suffix.lstrip(".").lower()
+    if suffix not in FORMATS:
+        raise ValueError(
+            f"figures are written as {', '.join(FORMATS)}; got {path.name!r}. Choose such a suffix."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with styled():
+        figure.savefig(path, format=suffix, metadata=_undated(suffix))
+
+
+def as_svg(figure: Figure) -> str:
+    """The figure as an SVG element, to stand inside a page."""
+    buffer = io.StringIO()
+    with styled():
+        figure.savefig(buffer, format="svg", metadata=_undated("svg"))
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _undated(suffix: str) -> dict[str, None] | None:
+    """Without dates, equal figures are equal files."""
+    return {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
