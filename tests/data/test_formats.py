@@ -103,8 +103,10 @@ def test_libsvm_fills_what_a_line_leaves_out(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"x 1:2", b"1 1:2:3", b"1 a:2", b"1 5:1", b"1 0:1", b"1 1:nan", b"1.5 1:1", b"\xff 1:1"]
-    + [b"1 99999999999999999999:1", b"1e999 1:1", b"nan 1:1"],
+    [
+        *(b"", b"x 1:2", b"1 1:2:3", b"1 a:2", b"1 5:1", b"1 0:1", b"1 1:nan", b"1.5 1:1"),
+        *(b"\xff 1:1", b"1 99999999999999999999:1", b"1e999 1:1", b"nan 1:1"),
+    ],
 )
 def test_libsvm_refuses_malformed_lines(tmp_path, text):
     path = tmp_path / "usps.bz2"

@@ -138,6 +138,15 @@ def mutated(content, seed):
     return bytes(data)
 
 
+def complaint(read, path):
+    """What the reader says against the file, if anything; only a ValueError is an answer."""
+    try:
+        read(path)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow and zipfile remark on oddities
 @pytest.mark.parametrize("case", CASES)
 def test_mutated_files_are_read_or_refused_by_name(case, tmp_path):
@@ -152,11 +161,9 @@ def test_mutated_files_are_read_or_refused_by_name(case, tmp_path):
         folder.mkdir()
         path = folder / "mutant"
         path.write_bytes(mutated(content, seed))
-        try:
-            read(path)
-        except ValueError as error:
-            assert "mutant" in str(error), seed
-            refused += 1
+        told = complaint(read, path)
+        assert told is None or "mutant" in told, seed
+        refused += told is not None
         left = {child.name for child in folder.iterdir()}
         assert left <= {"mutant", "unpacked"}, "something was written elsewhere"
     assert refused > ROUNDS // 20, "the mutations hardly broke anything"

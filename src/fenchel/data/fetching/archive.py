@@ -7,6 +7,7 @@ link, device, absolute path, `..` or duplicate refuses the whole archive and lea
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import lzma
 import os
@@ -27,6 +28,8 @@ from fenchel.data.base import bad_file
 MOST_BYTES = 64 << 30
 MOST_FILES = 4_000_000
 BLOCK = 1 << 20
+# Errors that are not the archive's fault; a malformed one can cause any other.
+DISK_TROUBLES = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @dataclass
@@ -83,8 +86,8 @@ def _blamed_on(archive: Path) -> Iterator[None]:
     except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
         raise bad_file(archive, "must be a whole tar or zip archive", str(error)) from error
     except (ValueError, EOFError, OSError, RuntimeError, zlib.error, lzma.LZMAError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the disk's trouble, not the archive's
+        if isinstance(error, OSError) and error.errno in DISK_TROUBLES:
+            raise
         raise bad_file(archive, "must be an archive of plain files", str(error)) from error
 
 
