@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import torch
@@ -57,6 +57,8 @@ class Reading:
     affinity_gap: float
     any_target: bool
     """Whether it may be evaluated at labels outside the simplex (some functions refuse)."""
+    batches: bool = True
+    """Whether vmap can follow a reduced function (not one that branches on its values)."""
 
     def __call__(self, h: Tensor, y: Tensor) -> Tensor:
         """The loss of every sample: (N, C), (N, C) -> (N,)."""
@@ -64,6 +66,8 @@ class Reading:
             return self.function(h, y).reshape(h.shape[0])
         if self.output is Output.PER_SCORE:
             return self.function(h, y).sum(-1)
+        if not self.batches:
+            return torch.stack([self.function(a[None], b[None]) for a, b in zip(h, y, strict=True)])
         with warnings.catch_warnings():
             # Some operations have no batching rule: slower, and nothing that a user could mend.
             warnings.filterwarnings("ignore", message=".*performance drop.*")
@@ -85,7 +89,8 @@ def read(function: LossFunction, classes: int, device: torch.device) -> Reading:
     for dtype in (torch.float64, torch.float32):
         try:
             output = _output_of(function, classes, dtype, device)
-            break
+            if output is not None:
+                break
         except UnsuitableLossError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -95,16 +100,45 @@ def read(function: LossFunction, classes: int, device: torch.device) -> Reading:
                     f"({ROWS}, {classes}): {error}. It must accept two float tensors of one shape; "
                     "if it is made for a fixed number of classes, pass classes=."
                 ) from error
-    probe = _Probe(Reading(function, output, Rule.AFFINE, 0.0, True), classes, dtype, device)
+    if output is None:
+        raise UnsuitableLossError(
+            "the function must return float32 or float64 for float32 logits; got a narrower type. "
+            "Remove its conversion to half precision."
+        )
+    plain = Reading(function, output, Rule.AFFINE, 0.0, True)
+    try:
+        return _examined(plain, classes, dtype, device)
+    except RuntimeError as error:
+        if output is not Output.REDUCED:
+            raise _failed(error) from error
+    try:
+        return _examined(replace(plain, batches=False), classes, dtype, device)
+    except RuntimeError as error:
+        raise _failed(error) from error
+
+
+def _examined(plain: Reading, classes: int, dtype: torch.dtype, device: torch.device) -> Reading:
+    probe = _Probe(plain, classes, dtype, device)
     probe.require_independent_samples()
     probe.require_dependence()
+    probe.require_gradient()
     gap = probe.affinity_gap()
-    return Reading(function, output, probe.rule(), gap, probe.accepts_any_target())
+    return replace(
+        plain, rule=probe.rule(), affinity_gap=gap, any_target=probe.accepts_any_target()
+    )
+
+
+def _failed(error: RuntimeError) -> UnsuitableLossError:
+    return UnsuitableLossError(
+        f"the function must be differentiable in both arguments and leave them unchanged; it failed "
+        f"with: {error}. Write it with differentiable torch operations that are not in-place."
+    )
 
 
 def _output_of(
     function: LossFunction, classes: int, dtype: torch.dtype, device: torch.device
-) -> Output:
+) -> Output | None:
+    """The form of its output; None where it computes in a lower precision than `dtype`."""
     h = probe_logits(classes, rows=ROWS, dtype=dtype).to(device)
     y = h.flip(0).softmax(-1)
     value = function(h, y)
@@ -129,7 +163,7 @@ def _output_of(
             "the function is not finite on moderate logits with a soft target inside the simplex. "
             "Use torch.xlogy for y log y, and log_softmax rather than log(softmax)."
         )
-    return shapes[shape]
+    return shapes[shape] if value.dtype == dtype else None
 
 
 class _Probe:
@@ -146,14 +180,23 @@ class _Probe:
         inside = [row.softmax(-1) for row in (3 * self.h[0], self.other[1])]
         if classes == 1:
             inside = [eye[0] * 0.3, eye[0] * 0.7]
-        self.corners = [corner.expand_as(self.h) for corner in corners]
-        self.inside = [point.expand_as(self.h) for point in inside]
+        self.corners = [corner.expand_as(self.h).clone() for corner in corners]
+        self.inside = [point.expand_as(self.h).clone() for point in inside]
         self.zero = torch.zeros_like(self.h)
         self.tolerance = 1e-8 if dtype == torch.float64 else 1e-3
 
     def difference(self, y: Tensor) -> Tensor:
         """fn(h, y) - fn(h', y), in which terms in y alone cancel."""
         return self.reading(self.h, y) - self.reading(self.other, y)
+
+    def require_gradient(self) -> None:
+        with torch.enable_grad():
+            value = self.reading(self.h.clone().requires_grad_(), self.inside[0])
+        if not value.requires_grad:
+            raise UnsuitableLossError(
+                "the function's value must carry a gradient to the logits; this one has none. "
+                "Remove no_grad(), detach(), argmax and conversions to numbers or arrays."
+            )
 
     def require_independent_samples(self) -> None:
         together = self.reading(self.h, self.inside[0])
@@ -163,7 +206,8 @@ class _Probe:
         if not torch.allclose(together, alone, rtol=self.tolerance, atol=self.tolerance):
             raise UnsuitableLossError(
                 "the loss of a sample must not depend on the other samples of the batch, but the "
-                "function gives other values for single samples. Remove the batch statistics."
+                "function gives other values for single samples. Remove batch statistics and random "
+                "draws."
             )
 
     def require_dependence(self) -> None:
@@ -205,11 +249,7 @@ class _Probe:
         return float(((mixed - 0.3 * a - 0.7 * b).abs() / scale).max())
 
     def rule(self) -> Rule:
-        at_zero = self.reading(self.h, self.zero)
-        if (
-            not bool(at_zero.isfinite().all())
-            or self._gap_to_zero(self.difference) > self.tolerance
-        ):
+        if not self._reaches_zero():
             return Rule.ON_SIMPLEX
         if self._slope_is_infinite():
             return Rule.INTERPOLATED
@@ -217,6 +257,17 @@ class _Probe:
         gaps = [self._gap(self._plain, points[i], points[i + 1]) for i in range(len(points) - 1)]
         affine = max(*gaps, self._gap_to_zero(self._plain)) <= self.tolerance
         return Rule.AFFINE if affine else Rule.GRADIENT_AFFINE
+
+    def _reaches_zero(self) -> bool:
+        """Whether f(h) = fn(h, 0) can be read off: some functions check that targets sum to one."""
+        try:
+            at_zero = self.reading(self.h, self.zero)
+            return (
+                bool(at_zero.isfinite().all())
+                and self._gap_to_zero(self.difference) <= self.tolerance
+            )
+        except (ValueError, AssertionError):
+            return False
 
     def _plain(self, y: Tensor) -> Tensor:
         return self.reading(self.h, y)
@@ -242,7 +293,7 @@ class _Probe:
                 h = self.h.clone().requires_grad_()
                 value = self.reading(h, y).sum()
                 gradient = torch.autograd.grad(value, h)[0]
-        except (RuntimeError, ValueError):
+        except (RuntimeError, ValueError, AssertionError):
             return False
         expected = self.affine_gradient(y)
         return torch.allclose(gradient, expected, rtol=self.tolerance, atol=10 * self.tolerance)

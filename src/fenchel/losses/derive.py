@@ -12,16 +12,10 @@ from torch import Tensor
 
 from fenchel.losses.analysis import LossFunction, Reading, Rule, UnsuitableLossError, read
 from fenchel.losses.base import Loss
-from fenchel.losses.implicit import (
-    DENSE_CLASSES,
-    Plan,
-    SingularLossError,
-    implicit_label,
-    plan_for,
-    probe_logits,
-)
+from fenchel.losses.implicit import SingularLossError, implicit_label, plan_for, probe_logits
 from fenchel.losses.labels import LabelSpace, OneOfMany, Signed
 from fenchel.losses.probability import LogitPenaltyLoss, elementwise_derivative
+from fenchel.losses.system import DENSE_CLASSES, Plan
 
 PROBED_CLASSES = (10, 1)
 """Where a function is judged when nobody says for how many classes it is made."""
@@ -116,7 +110,7 @@ class DerivedLoss(Loss):
     """A loss of the same interface as the others, its label and objective derived from a function."""
 
     name: ClassVar[str] = "derived"
-    function: LossFunction
+    function: LossFunction = field(hash=False)  # a callable object need not be hashable
     reading: Reading = field(compare=False)
     title: str
     label_space: LabelSpace
@@ -180,8 +174,10 @@ class DerivedLoss(Loss):
 
     def _wide(self, h: Tensor) -> Tensor:
         """float64 for few classes, where it is cheap: f - <y, g> may cancel almost entirely."""
+        if _dtype(self) == torch.float32:
+            return h.float()
         cheap = h.shape[-1] <= DENSE_CLASSES and h.device.type != "mps"
-        return h.double() if cheap and _dtype(self) == torch.float64 else h
+        return h.double() if cheap else h
 
     def _flat(self, function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
         return function(h.reshape(-1, h.shape[-1]))
@@ -281,7 +277,8 @@ class _Study:
             return "-1/phi'(z), normalised: O(C)"
         if self.plan.dense:
             return "dense factorisation"
-        return f"matrix-free GMRES, {self.plan.scaling} column scaling"
+        scaled = {"none": "unscaled", "softmax": "columns scaled", "rows": "rows scaled"}
+        return f"matrix-free GMRES, {scaled[self.plan.scaling]}"
 
 
 @lru_cache(maxsize=256)
@@ -297,10 +294,9 @@ def _dtype(loss: DerivedLoss) -> torch.dtype:
     """float64, unless the function's own tensors insist on float32."""
     h = probe_logits(loss.judged_at).to(loss.device)
     try:
-        loss.reading(h, h.softmax(-1))
+        return loss.reading(h, h.softmax(-1)).dtype
     except RuntimeError:
         return torch.float32
-    return torch.float64
 
 
 def _matching(loss: DerivedLoss, h: Tensor) -> Tensor:
@@ -312,12 +308,11 @@ def _interpolation_offset(loss: DerivedLoss, classes: int) -> Tensor:
     """What makes the interpolated g exact: C evaluations at one reference, once."""
     h = probe_logits(classes, rows=1).to(loss.device, _dtype(loss))
     slope, value = loss._slope(h)
-    at_zero = loss.reading(h, torch.zeros_like(h))
     at_corners = []
     for corners in torch.split(torch.eye(classes, dtype=h.dtype, device=h.device), 256):
         at_corners.append(loss.reading(h.expand_as(corners), corners))
     if loss.reading.rule is Rule.INTERPOLATED:
-        return at_zero - torch.cat(at_corners) + slope[0]
+        return loss.reading(h, torch.zeros_like(h)) - torch.cat(at_corners) + slope[0]
     return -torch.cat(at_corners) + value + slope[0] - slope[0].mean()
 
 
