@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from fenchel.cli import adapt, data, derive, listing, train
+from fenchel.cli import adapt, data, demo, derive, listing, train
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
 
 app = typer.Typer(
@@ -20,11 +20,12 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 some work failed, 2 a mistake in the call, 130 interrupted.",
 )
 
-app.add_typer(data.app, name="data")
-app.command("train")(train.train)
-app.command("list")(listing.list_names)
-app.command("derive")(derive.derive_loss)
+app.command("demo")(demo.demo)
 app.command("adapt")(adapt.adapt_images)
+app.command("derive")(derive.derive_loss)
+app.command("train")(train.train)
+app.add_typer(data.app, name="data")
+app.command("list")(listing.list_names)
 
 
 def main() -> None:

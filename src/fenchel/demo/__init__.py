@@ -1,0 +1,6 @@
+"""The demo: real digits, a small network, several shifts, every method; honest whatever comes out."""
+
+from fenchel.demo.experiment import Outcome, run
+from fenchel.demo.page import write_page
+
+__all__ = ["Outcome", "run", "write_page"]
