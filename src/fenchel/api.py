@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -25,8 +27,11 @@ from fenchel.adapters.guards import check_model, pick_logits
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.parameters import Selection
 from fenchel.losses import Loss, parse
+from fenchel.models import Checkpoint, load_checkpoint
 from fenchel.names import unknown
 from fenchel.objectives import Conjugate, Objective
+
+logger = logging.getLogger("fenchel")
 
 OPTIMIZERS: dict[str, type[SGD] | type[Adam]] = {"sgd": SGD, "adam": Adam}
 
@@ -34,7 +39,7 @@ OptimizerChoice = str | Optimizer | Callable[[Iterable[Tensor]], torch.optim.Opt
 
 
 def adapt(
-    model: nn.Module,
+    model: nn.Module | Checkpoint | str | Path,
     *,
     trained_with: Loss | str | None = None,
     method: str | None = None,
@@ -53,6 +58,7 @@ def adapt(
 ) -> Adapter:
     """Wrap `model` so that it adapts to every batch it predicts; the model itself is never modified.
 
+    model: any `nn.Module`; or a checkpoint of this library (or its path), which knows its loss.
     trained_with: the loss the model was trained with, as an object or a spec (`"poly:epsilon=6"`).
     method: `conjugate` (the default), or one of the baselines `source`, `bn`, `entropy`, `hard`, `soft`,
         `robust`, `memo`; `objective=` instead for one of your own. Further keywords go to the
@@ -73,6 +79,13 @@ def adapt(
     >>> adapted(torch.randn(32, 4)).shape
     torch.Size([32, 3])
     """
+    if isinstance(model, str | Path):
+        model = load_checkpoint(model)
+    if isinstance(model, Checkpoint):
+        if trained_with is None:
+            trained_with = model.loss_spec
+            logger.info("trained with %s, says the checkpoint", trained_with)
+        model = model.model
     check_model(model)
     loss = _as_loss(trained_with)
     source_statistics = False

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.table import Table
 
 from fenchel.cli.console import err, out, print_json
@@ -62,17 +61,16 @@ def demo(
 
 def _rich(table: ErrorTable, seeds: int) -> Table:
     shown = Table(
-        title=f"error in percent, mean ± standard deviation over {seeds} seeds (lowest mean in bold)",
+        title=f"error in %, mean ± standard deviation over {seeds} seeds, lowest in bold",
         title_justify="left",
-        box=box.SIMPLE_HEAD,
+        box=None,
         padding=(0, 1, 0, 0),
         pad_edge=False,
+        header_style="bold underline",
     )
     shown.add_column("method", no_wrap=True)
     for heading in table.headings:
-        shown.add_column(
-            heading.replace("_", "\n"), justify="right", min_width=11, vertical="bottom"
-        )
+        shown.add_column(heading.replace("_", "\n"), justify="right", no_wrap=True)
     best = table.best()
     for name in table.rows:
         cells = zip(table.row(name), best, strict=True)

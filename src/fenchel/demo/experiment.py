@@ -94,7 +94,7 @@ def _run(out: Path | None, seeds: tuple[int, ...]) -> Outcome:
         shifts += corruption_shifts(target, corruptions=[name], severities=[severity])
     outcome = Outcome(seeds, tuple(name for name, _ in SHIFTS))
     for shift in shifts:
-        outcome.samples[shift.name] = shift.dataset.images(range(12))
+        outcome.samples[shift.name] = shift.dataset.images(_one_of_each(target))
     with progress("demo", total=len(seeds) * (1 + len(SHIFTS) * len(METHODS))) as bar:
         for seed in seeds:
             bar.note(f"training, seed {seed}")
@@ -127,6 +127,10 @@ def _halves(digits: Dataset) -> tuple[Dataset, Dataset]:
         for split, rows in halves.items()
     )
     return source, target
+
+
+def _one_of_each(digits: Dataset) -> list[int]:
+    return [int(np.flatnonzero(digits.labels == label)[0]) for label in range(len(digits.classes))]
 
 
 def _trained(source: Dataset, seed: int, out: Path | None) -> nn.Module:

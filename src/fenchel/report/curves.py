@@ -19,7 +19,7 @@ def online_error_figure(curves: Curves, methods: Sequence[str], shifts: Sequence
         across = min(3, len(shifts))
         down = -(-len(shifts) // across)
         figure = Figure(figsize=(2.7 * across, 2.2 * down + 0.5), layout="constrained")
-        panels = np.atleast_1d(figure.subplots(down, across, sharex=True)).ravel()
+        panels = figure.subplots(down, across, sharex=True, squeeze=False).ravel()
         for panel, shift in zip(panels, shifts, strict=False):
             for method in methods:
                 runs = np.array(curves[method, shift])
@@ -40,11 +40,10 @@ def online_error_figure(curves: Curves, methods: Sequence[str], shifts: Sequence
                         batches, low, high, color=METHOD_COLORS[method], alpha=0.15, linewidth=0
                     )
             panel.set_title(shift.replace("_", " "))
-            panel.set_ylim(bottom=0)
         for panel in panels[len(shifts) :]:
             panel.set_visible(False)
         figure.supxlabel("batches", fontsize=9)
         figure.supylabel("error so far (%)", fontsize=9)
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(8, len(labels)))
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(8, len(labels)))
     return figure
