@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fenchel.cli import main
-from fenchel.cli.train import default_name, pick_device
+from fenchel.cli.train import default_name
+from fenchel.data import DATASETS
 from fenchel.models import load_checkpoint
 
 pytest.importorskip("sklearn")
@@ -98,11 +99,18 @@ def test_the_gaussians_train_in_seconds(fenchel, tmp_path):
     assert load_checkpoint(tmp_path / "run").metadata.arguments["classes"] == 1
 
 
+def test_the_digits_preset_trains_on_28_pixel_crops_of_svhn(fenchel, tmp_path):
+    DATASETS["svhn"].write_example(tmp_path)
+    command = ("train", "--data", "svhn", "--root", tmp_path, "--preset", "digits", "--epochs", 1)
+    # A linear model has one weight a pixel, so it tells the size of the images it met.
+    code, _, errors = fenchel(*command, "--model", "linear", "--out", "run")
+    assert code == 0, errors
+    metadata = load_checkpoint(tmp_path / "run").metadata
+    assert metadata.arguments["features"] == 28 * 28 * 3
+    assert metadata.recipe["final_learning_rate"] == 1e-5
+
+
 def test_folder_names_hold_no_awkward_characters():
     assert default_name("svhn:digits=True", "timm/resnet18", "focal:gamma=2.0", 3) == (
         "svhn-digits-True-timm-resnet18-focal-gamma-2.0-seed3"
     )
-
-
-def test_auto_picks_a_device_that_is_there():
-    assert pick_device("auto") in ("cpu", "cuda", "mps")

