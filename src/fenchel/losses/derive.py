@@ -15,7 +15,7 @@ from fenchel.losses.base import Loss
 from fenchel.losses.implicit import SingularLossError, implicit_label, plan_for, probe_logits
 from fenchel.losses.labels import LabelSpace, OneOfMany, Signed
 from fenchel.losses.probability import LogitPenaltyLoss, elementwise_derivative
-from fenchel.losses.system import DENSE_CLASSES, Plan
+from fenchel.losses.system import Plan
 
 PROBED_CLASSES = (10, 1)
 """Where a function is judged when nobody says for how many classes it is made."""
@@ -173,11 +173,10 @@ class DerivedLoss(Loss):
         return (self.f(wide) - (label * self.g(wide)).sum(-1)).to(h.dtype)
 
     def _wide(self, h: Tensor) -> Tensor:
-        """float64 for few classes, where it is cheap: f - <y, g> may cancel almost entirely."""
+        """float64 where there is one: f - <y, g> may cancel, and GMRES stalls on float32's rounding."""
         if _dtype(self) == torch.float32:
             return h.float()
-        cheap = h.shape[-1] <= DENSE_CLASSES and h.device.type != "mps"
-        return h.double() if cheap else h
+        return h if h.device.type == "mps" else h.double()
 
     def _flat(self, function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
         return function(h.reshape(-1, h.shape[-1]))

@@ -57,6 +57,7 @@ class System:
         self.b = residual(energy, self.h, torch.zeros_like(self.h))
         self.z = self.h.softmax(-1)
         self.products = Products(energy, self.h)
+        self.in_range = torch.ones_like(self.h[:, 0], dtype=torch.bool)
         self.matrix = self._dense_matrix() if plan.dense or careful else None
         self.weight = self._row_weight()
         if self.matrix is not None:
@@ -129,7 +130,7 @@ class System:
         if self.careful or self.plan.classes > FACTORISED_CLASSES:
             return None
         tolerance = 1e-9 if missing.dtype == torch.float64 else 1e-4
-        failed = ~(missing <= tolerance)
+        failed = ~((missing <= tolerance) & self.in_range)
         return failed if bool(failed.any()) else None
 
     def _careful(self, failed: Tensor) -> System:
@@ -146,17 +147,26 @@ class System:
 
     def _row_weight(self) -> Tensor:
         if self.matrix is not None:
-            return 1 / _without_zeros(self.matrix.norm(dim=-1))
+            return 1 / self._within_range(self.matrix.norm(dim=-1))
         if self.plan.scaling == "rows":
-            return 1 / self.z.clamp_min(torch.finfo(self.z.dtype).tiny ** 0.5)
+            return 1 / self.z.clamp_min(torch.finfo(self.z.dtype).eps ** 2)
         return torch.ones_like(self.z)
 
     def _column_scale(self) -> Tensor:
         if self.matrix is not None:
-            norm = self.matrix.norm(dim=-2)
-            floor = torch.finfo(norm.dtype).eps * norm.amax(-1, keepdim=True)
-            return norm.clamp_min(floor) if self.careful else _without_zeros(norm)
+            return self._within_range(self.matrix.norm(dim=-2))
         return self._softmax_scale() if self.plan.scaling == "softmax" else torch.ones_like(self.h)
+
+    def _within_range(self, norm: Tensor) -> Tensor:
+        """Norms to scale by: not by zeros, and with care not by anything that rounding made."""
+        largest = norm.amax(-1, keepdim=True)
+        largest = torch.where(largest > 0, largest, 1.0)
+        kind = torch.finfo(norm.dtype)
+        if self.careful:
+            return torch.where(norm > kind.eps * largest, norm, largest)
+        # Products of two probabilities must not underflow.
+        self.in_range &= ((norm > kind.tiny**0.25 * largest) | (norm == 0)).all(-1)
+        return torch.where(norm > 0, norm, largest)
 
     def _softmax_scale(self) -> Tensor:
         """s of A = (I - z 1^T) diag(s), the form of every loss of the softmax alone.
@@ -171,7 +181,7 @@ class System:
         tiny = torch.finfo(z.dtype).tiny
         total = _dot(direction, target) / _dot(direction, direction).clamp_min(tiny)
         scale = (ones + z * total).abs()
-        return scale.clamp_min(torch.finfo(z.dtype).eps * scale.amax(-1, keepdim=True))
+        return scale.clamp_min(torch.finfo(z.dtype).eps ** 2 * scale.amax(-1, keepdim=True))
 
 
 def residual(energy: Energy, h: Tensor, y: Tensor, *, create_graph: bool = False) -> Tensor:
@@ -237,12 +247,6 @@ def _gradient(
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1, keepdim=True)
-
-
-def _without_zeros(norm: Tensor) -> Tensor:
-    """Zeros become the largest norm of their sample, or one: they are not to be scaled by."""
-    largest = norm.amax(-1, keepdim=True)
-    return torch.where(norm > 0, norm, torch.where(largest > 0, largest, 1.0))
 
 
 def _gmres(operator: Callable[[Tensor], Tensor], right_side: Tensor) -> tuple[Tensor, Tensor, int]:
