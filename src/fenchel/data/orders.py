@@ -56,8 +56,8 @@ def dirichlet(labels: Labels, seed: int, concentration: float) -> Indices:
     """Correlated labels: each class spreads over as many slots as there are classes, unevenly.
 
     A class sends its samples to the slots in proportions drawn from a Dirichlet distribution: a
-    small `concentration` puts a class into few slots (0.01 is close to sorted), a large one into all
-    alike. Slots follow one another; within a slot the order is random.
+    small `concentration` puts a class into one slot or two, a large one into all alike. Slots follow
+    one another; within a slot, which several classes may share, the order is random.
     """
     if not concentration > 0:
         raise ValueError(f"the concentration must be positive; got {concentration}.")

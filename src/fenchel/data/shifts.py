@@ -74,8 +74,8 @@ def corrupted(
 
     >>> import numpy as np
     >>> from fenchel.data import from_arrays
-    >>> clean = from_arrays("tiny", np.zeros((4, 32, 32, 3), np.uint8), np.arange(4))
-    >>> corrupted(clean, "fog", 5).images([2]).max() > 0
+    >>> clean = from_arrays("tiny", np.full((4, 32, 32, 3), 90, np.uint8), np.arange(4))
+    >>> len(np.unique(corrupted(clean, "fog", 5).images([2]))) > 10
     True
     """
     if not dataset.is_images:
