@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from fenchel.adapters import guards
+from fenchel.adapters.compiled import runner, uncompiled
 from fenchel.adapters.normalization import (
     Statistics,
     batch_norm_layers,
@@ -95,7 +96,7 @@ class Adapter(nn.Module):
         self._names = (
             []
             if settings.objective is None
-            else moving_names(_uncompiled(model), settings.parameters)
+            else moving_names(uncompiled(model), settings.parameters)
         )
         self._build()
         self.state = self._initial_state()
@@ -188,7 +189,7 @@ class Adapter(nn.Module):
 
         With `statistics="batch"` the copy still holds the source's running statistics.
         """
-        twin = copy.deepcopy(_uncompiled(self.model))
+        twin = copy.deepcopy(uncompiled(self.model))
         moved = {**self.state.parameters, **self.state.statistics}
         twin.load_state_dict(moved, strict=False)
         return twin
@@ -245,9 +246,9 @@ class Adapter(nn.Module):
     @torch.inference_mode(False)
     def _build(self) -> None:
         """Skeletons and tensors for running the model, read afresh from the user's model."""
-        plain = _uncompiled(self.model)
+        plain = uncompiled(self.model)
         self._batch_norms = batch_norm_layers(plain)
-        run = _runner(self.model)
+        run = runner(self.model)
         fixed = {name: _ordinary(value) for name, value in plain.named_parameters()}
         buffers = {name: value.detach().clone() for name, value in plain.named_buffers()}
         fixed |= {name: buffers.pop(name) for name in recorded_statistics(plain) if name in buffers}
@@ -303,19 +304,3 @@ class Adapter(nn.Module):
 def _ordinary(tensor: Tensor) -> Tensor:
     """Tensors made in inference mode cannot take part in a backward pass; their copies can."""
     return tensor.clone() if tensor.is_inference() else tensor.detach()
-
-
-def _uncompiled(model: nn.Module) -> nn.Module:
-    """The modules behind `torch.compile`."""
-    return getattr(model, "_orig_mod", model)
-
-
-def _runner(model: nn.Module) -> Callable[..., Any]:
-    """`functional_call`, compiled with the model's own options if the model is compiled."""
-    compiler = getattr(model, "dynamo_ctx", None) if hasattr(model, "_orig_mod") else None
-    return functional_call if compiler is None else compiler(_functional_call)
-
-
-def _functional_call(module: nn.Module, tensors: Any, args: Any, kwargs: Any) -> Any:
-    """A frame of our own: the compiler passes over those of torch itself."""
-    return functional_call(module, tensors, args, kwargs)
