@@ -8,6 +8,7 @@ objective conj(h) = f(h) - <y~(h), g(h)>
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -118,8 +119,8 @@ def parse(spec: str) -> Loss:
 
 def require_range(loss: str, name: str, value: float, valid: bool, rule: str) -> None:
     """Refuse a hyper-parameter outside its range, in the words of `rule`."""
-    if not valid:
-        raise ValueError(f"{loss} needs {rule}; got {name}={value!r}.")
+    if not valid or not math.isfinite(value):
+        raise ValueError(f"{loss} needs a finite {rule}; got {name}={value!r}.")
 
 
 def _on_last_axis(h: Tensor, dim: int) -> Tensor:

@@ -24,7 +24,7 @@ class CrossEntropy(TrueClassLoss):
     >>> CrossEntropy().label(h)
     tensor([0.7870, 0.1065, 0.1065])
     >>> CrossEntropy().conjugate(h)
-    tensor(0.6655)
+    tensor(0.6656)
     """
 
     def f(self, h: Tensor) -> Tensor:
