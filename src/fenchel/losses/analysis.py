@@ -141,7 +141,13 @@ def _output_of(
     """The form of its output; None where it computes in a lower precision than `dtype`."""
     h = probe_logits(classes, rows=ROWS, dtype=dtype).to(device)
     y = h.flip(0).softmax(-1)
+    given = h.clone(), y.clone()
     value = function(h, y)
+    if not (torch.equal(h, given[0]) and torch.equal(y, given[1])):
+        raise UnsuitableLossError(
+            "the function must leave its arguments as they are; it changes them in-place. "
+            "Write y = 2 * y rather than y.mul_(2)."
+        )
     if not isinstance(value, Tensor):
         raise UnsuitableLossError(
             f"the function must return a tensor; got {type(value).__name__}. Write it with torch."

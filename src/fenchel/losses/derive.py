@@ -45,7 +45,7 @@ def derive(
     >>> def my_loss(h, y):
     ...     return -(y * h.log_softmax(-1)).sum(-1) + 6 * (1 - (y * h.softmax(-1)).sum(-1))
     >>> derive(my_loss).label(torch.tensor([2.0, 0.0, 0.0]))
-    tensor([0.3944, 0.3028, 0.3028])
+    tensor([0.5142, 0.2429, 0.2429])
     """
     if (fn is None) == (f is None and g is None) or (f is None) != (g is None):
         raise TypeError("derive takes either one function of (logits, targets), or both f= and g=.")

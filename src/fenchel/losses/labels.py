@@ -59,7 +59,8 @@ class OneOfMany(LabelSpace):
         return F.one_hot(compact.long(), classes).to(h.dtype)
 
     def hard(self, h: Tensor) -> Tensor:
-        return F.one_hot(h.argmax(-1), h.shape[-1]).to(h.dtype)
+        # Not one_hot, which reads the extremes of its indices back to check them.
+        return torch.zeros_like(h).scatter(-1, h.argmax(-1, keepdim=True), 1.0)
 
     def soft(self, h: Tensor) -> Tensor:
         return h.softmax(-1)

@@ -24,7 +24,7 @@ class PolyLoss(TrueClassLoss):
     Reference: Leng et al., "PolyLoss", ICLR 2022.
 
     >>> PolyLoss(epsilon=6.0).label(torch.tensor([2.0, 0.0, 0.0]))
-    tensor([0.3944, 0.3028, 0.3028])
+    tensor([0.5142, 0.2429, 0.2429])
     """
 
     epsilon: float = 1.0

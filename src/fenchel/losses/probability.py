@@ -47,7 +47,7 @@ class ProbabilityLoss(LogitPenaltyLoss):
 
     >>> quadratic = ProbabilityLoss(phi=lambda z: (1 - z) ** 2 - z.log())
     >>> quadratic.label(torch.tensor([2.0, 0.0, 0.0]))
-    tensor([0.7460, 0.1270, 0.1270])
+    tensor([0.7671, 0.1165, 0.1165])
     """
 
     name: ClassVar[str] = "probability"
