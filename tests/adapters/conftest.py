@@ -52,7 +52,7 @@ def _adapt(model: nn.Module, method: str = "conjugate", **options: Any) -> Adapt
     if method == "memo":
         options.setdefault("input_range", (0.0, 1.0))
     if method == "hard":
-        options.setdefault("threshold", 0.3)
+        options.setdefault("threshold", 0.26)
     return fenchel.adapt(model, method=method, **options)
 
 

@@ -27,4 +27,5 @@ class RobustPseudoLabel(Objective):
         GeneralizedCrossEntropy(q=self.q)  # refuses a q outside its range
 
     def value(self, h: Tensor) -> Tensor:
-        return GeneralizedCrossEntropy(q=self.q)(h, h.argmax(-1))
+        loss = GeneralizedCrossEntropy(q=self.q)
+        return loss(h, loss.labels.hard(h))
