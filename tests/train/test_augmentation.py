@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional
 
 from fenchel.train.augmentation import (
+    AUGMENTATIONS,
     NoAugmentation,
     PadCrop,
     ResizedCrop,
@@ -64,6 +65,14 @@ def test_augmentation_is_a_function_of_the_generator_alone():
         first, again = augmentation(batch, generator(5)), augmentation(batch, generator(5))
         assert torch.equal(first, again)
         assert not torch.equal(first, augmentation(batch, generator(6)))
+
+
+@pytest.mark.parametrize("spec", AUGMENTATIONS)
+def test_batches_come_out_channels_last_and_in_the_unit_range(spec):
+    batch = parse(spec)(images(), generator(0))
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    assert batch.min() >= 0
+    assert batch.max() <= 1
 
 
 def test_augmentation_leaves_the_batch_as_it_was():

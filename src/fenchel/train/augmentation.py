@@ -139,7 +139,7 @@ class ResizedCrop(Augmentation):
         # Rows first: (B, H', H) @ (B, H, W C); then the columns with the channels kept last.
         stretched = torch.bmm(vertical, images.float().flatten(2)).view(images.shape)
         stretched = torch.einsum("bvw,bhwc->bhvc", horizontal, stretched)
-        return stretched.permute(0, 3, 1, 2) / 255
+        return stretched.contiguous().permute(0, 3, 1, 2) / 255
 
     def _windows(
         self, count: int, height: int, width: int, generator: torch.Generator
