@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -103,9 +104,15 @@ class Adapter(nn.Module):
 
     # --- calling ---------------------------------------------------------------------------------
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adapt to the batch and predict it: the model's own signature and output."""
+        if "torch._dynamo" not in sys.modules:  # a second's import that few programs need
+            return self._adapt_and_predict(args, kwargs)
+        # Whoever compiles the adapter gets the step as it is; the network inside may be compiled.
+        outside = torch.compiler.disable(self._adapt_and_predict)  # type: ignore[no-untyped-call]
+        return outside(args, kwargs)
+
+    def _adapt_and_predict(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._mode == "unloaded":
             raise RuntimeError("this adapter was unloaded. Call fenchel.adapt again for a new one.")
         with torch.inference_mode(False), torch.no_grad(), guards.no_autocast_cache():

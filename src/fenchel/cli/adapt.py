@@ -124,15 +124,11 @@ def _model(model: str, weights: Path | None, trained_with: str | None) -> tuple[
     from fenchel.losses import LOSSES, derive, parse
     from fenchel.models import MODELS, build, load_checkpoint, load_weights
 
-    loss: Any = trained_with
-    if (
-        trained_with is not None
-        and trained_with.partition(":")[0] not in LOSSES
-        and ":" in trained_with
-    ):
-        loss = derive(load_object(trained_with))
-    elif trained_with is not None:
-        loss = parse(trained_with)
+    loss: Any = None
+    if trained_with is not None:
+        name, _, rest = trained_with.partition(":")
+        own = name not in LOSSES and rest != "" and "=" not in rest
+        loss = derive(load_object(trained_with)) if own else parse(trained_with)
     if Path(model).exists() and ":" not in model:
         checkpoint = load_checkpoint(model)
         if loss is None:
