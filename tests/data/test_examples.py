@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +24,11 @@ def test_docstring_examples_run(name):
 def test_there_are_examples_to_run():
     tries = sum(doctest.testmod(importlib.import_module(name)).attempted for name in MODULES)
     assert tries > 8
+
+
+def test_the_documentation_names_every_data_set_and_option():
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    for name, entry in fenchel.data.DATASETS.items():
+        assert f"`{name}`" in page
+        for option in entry.options:
+            assert f"`{option}`" in page, (name, option)

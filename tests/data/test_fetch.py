@@ -98,7 +98,7 @@ WHOLE = ["set", "set/images.bin", "set/labels.bin"]
 def test_the_official_archive_is_unpacked_and_removed(entry, tmp_path, said):
     run(entry, tmp_path / "data", said)
     assert names(tmp_path / "data") == WHOLE
-    assert said[-1] == f"ours is ready in {tmp_path / 'data'}"
+    assert said[-1] == f"ours is ready in {tmp_path / 'data'} (md5 verified)"
 
 
 def test_what_is_there_is_left_alone_unless_forced(entry, tmp_path, said, server):

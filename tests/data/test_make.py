@@ -142,6 +142,14 @@ def test_mistakes_are_told_before_anything_is_written(root, tmp_path, name, opti
     assert not (tmp_path / "out").exists()
 
 
+def test_published_files_are_not_overwritten(root, tmp_path):
+    DATASETS["cifar10-c"].write_example(tmp_path)
+    before = digests(tmp_path / "CIFAR-10-C")
+    with pytest.raises(ValueError, match=r"fog\.npy was not made here"):
+        make("cifar10-c", root=root, out=tmp_path, workers=1)
+    assert digests(tmp_path / "CIFAR-10-C") == before
+
+
 def test_without_the_clean_set_it_says_so(cache, tmp_path):
     with pytest.raises(FileNotFoundError, match="made from the clean cifar10"):
         make("cifar10-c", out=tmp_path / "out")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -105,10 +106,12 @@ def make(
     folder = dataset_folder(name, out)
     if folder.name != PUBLIC_FOLDERS[name]:
         folder = folder / PUBLIC_FOLDERS[name]
-    folder.mkdir(parents=True, exist_ok=True)
-    _save_labels(folder, clean)
     jobs = [_Job.plan(folder, corruption, severities, maker) for corruption in corruptions]
     jobs = [job for job in jobs if job.missing]
+    if not jobs:
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    _save_labels(folder, clean)
     total = sum(len(job.missing) for job in jobs) * len(clean)
     with (
         _pool(maker, workers or os.cpu_count() or 1) as run,
@@ -159,6 +162,11 @@ class _Job:
         made = read_manifest(folder).get(corruption)
         path = folder / f"{corruption}.npy"
         kept: tuple[int, ...] = ()
+        if made is None and path.exists():
+            raise ValueError(
+                f"{path} was not made here, and published files are not overwritten. "
+                "Choose another folder with --out."
+            )
         if made is not None and path.exists():
             same = _record(corruption, made.severities, maker, made.md5) == made
             kept = made.severities if same and md5_of(path) == made.md5 else ()
@@ -255,6 +263,20 @@ def _in_processes(
         if len(running) >= in_flight:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
-        running.add(pool.submit(_work, block))
+        with _interruption_deferred():
+            running.add(pool.submit(_work, block))
     for future in running:
         yield future.result()
+
+
+@contextmanager
+def _interruption_deferred() -> Iterator[None]:
+    """Workers started in this block inherit that SIGINT is held back: the parent alone answers."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

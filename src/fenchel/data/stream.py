@@ -73,9 +73,13 @@ def corruption_shifts(
     """
     pairs = [(corruption, severity) for corruption in corruptions for severity in severities]
     if isinstance(source, str):
-        if "corruption" in DATASETS[parse_spec(source)[0]].options:
+        known = DATASETS[parse_spec(source)[0]].options
+        if "corruption" in known:
+            given: dict[str, Any] = {"seed": seed, "textures": textures}
+            made = {option: value for option, value in given.items() if option in known}
             return tuple(
-                Shift(c, s, load(source, root=root, corruption=c, severity=s)) for c, s in pairs
+                Shift(c, s, load(source, root=root, corruption=c, severity=s, **made))
+                for c, s in pairs
             )
         source = load(source, root=root)
     return tuple(

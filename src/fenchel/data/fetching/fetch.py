@@ -46,7 +46,7 @@ def fetch_entry(name: str, entry: DatasetEntry, folder: Path, *, force: bool, sa
         except (OSError, ValueError) as error:
             troubles.append(str(error))
         else:
-            say(f"{name} is ready in {folder}")
+            say(f"{name} is ready in {folder} (md5 verified)")
             return
     _remove_if_empty(folder)
     reasons = "\n  ".join(troubles)
