@@ -139,8 +139,15 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 def _affine(images: Tensor, rows: list[list[Tensor]]) -> Tensor:
-    """Resample bilinearly; `rows` map output to input in [-1, 1], black outside."""
+    """Resample bilinearly; `rows` map output to input around the centre, black outside.
+
+    The linear part is in pixels, the shift in half widths and half heights.
+    """
     theta = torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+    # affine_grid measures both axes from -1 to 1, whatever their lengths.
+    height, width = images.shape[-2:]
+    theta[:, 0, 1] *= height / width
+    theta[:, 1, 0] *= width / height
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)
 

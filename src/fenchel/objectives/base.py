@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +24,9 @@ class Objective(ABC):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
+        if not 0 < self.temperature < math.inf:
             raise ValueError(
-                f"{type(self).__name__} needs temperature > 0; got {self.temperature!r}."
+                f"{type(self).__name__} needs a finite temperature > 0; got {self.temperature!r}."
             )
 
     @final

@@ -37,6 +37,8 @@ class MarginalEntropy(Objective):
             raise ValueError(f"MarginalEntropy needs at least one view; got views={self.views!r}.")
         if (self.mean is None) != (self.std is None):
             raise ValueError("MarginalEntropy needs mean and std together; got only one of them.")
+        if self.std is not None and not all(0 < value < math.inf for value in self.std):
+            raise ValueError(f"MarginalEntropy needs every std > 0; got {self.std!r}.")
         if self.input_range is not None and self.mean is not None:
             raise ValueError("MarginalEntropy takes input_range, or mean and std; got both.")
         if self.input_range is not None and not self.input_range[0] < self.input_range[1]:
@@ -46,7 +48,7 @@ class MarginalEntropy(Objective):
             )
 
     def value(self, h: Tensor) -> Tensor:
-        """`h` holds the views' scores, (V, ..., C); a single view may come without the axis V."""
+        """`h` holds the views' scores, (V, ..., C), V = 1 included."""
         if h.ndim < 3:
             raise ValueError(
                 f"MarginalEntropy needs the scores of its views, (views, samples, classes); got shape "
@@ -77,5 +79,11 @@ class MarginalEntropy(Objective):
                 "AugMix views need to know the range of the input's pixels. Pass input_range=(0, 1), or "
                 "mean= and std= if images in [0, 1] are normalised before the model."
             )
+        for name, value in (("mean", self.mean), ("std", self.std)):
+            if len(value) not in (1, x.shape[1]):
+                raise ValueError(
+                    f"MarginalEntropy needs one {name} a channel; got {len(value)} for images of "
+                    f"{x.shape[1]} channels. Pass as many as the images have."
+                )
         mean, std = (torch.tensor(value).to(x)[:, None, None] for value in (self.mean, self.std))
         return -mean / std, 1 / std

@@ -1,0 +1,135 @@
+"""What holds for every objective: a new file under objectives/ is covered here with no other edit."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from fenchel.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    ExponentialLoss,
+    PolyLoss,
+    SquaredLoss,
+)
+from fenchel.objectives import OBJECTIVES, MarginalEntropy, Objective, mean_over_kept
+
+LOSSES = (
+    CrossEntropy(),
+    PolyLoss(epsilon=6.0),
+    SquaredLoss(),
+    BinaryCrossEntropy(),
+    ExponentialLoss(),
+)
+
+
+def variations() -> list[Objective]:
+    """Every registered objective; those that take a loss, with losses of every label space."""
+    objectives: list[Objective] = []
+    for cls in OBJECTIVES.values():
+        takes_loss = "loss" in {field.name for field in dataclasses.fields(cls)}
+        objectives += [cls(loss=loss) for loss in LOSSES] if takes_loss else [cls()]
+    return objectives
+
+
+every_objective = pytest.mark.parametrize("objective", variations(), ids=repr)
+
+
+def scores(objective: Objective, samples: int = 6, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Scores (samples, classes), or (views, samples, classes) where the objective has views."""
+    single = getattr(objective, "loss", None) == ExponentialLoss()
+    shape = (samples, 1 if single else 5)
+    if isinstance(objective, MarginalEntropy):
+        shape = (objective.views, *shape)
+    return torch.randn(shape, dtype=dtype)
+
+
+@every_objective
+def test_one_value_a_sample(objective: Objective) -> None:
+    h = scores(objective, samples=6)
+    keep = objective.keep(h)
+    assert objective(h).shape == (6,)
+    assert keep is None or (keep.shape == (6,) and keep.dtype == torch.bool)
+
+
+@every_objective
+def test_gradients_agree_with_finite_differences(objective: Objective) -> None:
+    h = scores(objective, samples=3).requires_grad_()
+    assert torch.autograd.gradcheck(objective, h)
+    (slope,) = torch.autograd.grad(objective(h).sum(), h)
+    assert slope.abs().max() > 1e-6
+
+
+@every_objective
+@pytest.mark.parametrize("temperature", [0.5, 2.5])
+def test_temperature_divides_the_scores_everywhere(
+    objective: Objective, temperature: float
+) -> None:
+    h = 3 * scores(objective, samples=40)
+    cooled = dataclasses.replace(objective, temperature=temperature)
+    torch.testing.assert_close(cooled(h), objective(h / temperature))
+    kept, expected = cooled.keep(h), objective.keep(h / temperature)
+    assert (kept is None) == (expected is None)
+    assert kept is None or expected is None or torch.equal(kept, expected)
+
+
+@every_objective
+@pytest.mark.parametrize("temperature", [0, -1.0, float("nan"), float("inf")])
+def test_temperature_is_positive(objective: Objective, temperature: float) -> None:
+    with pytest.raises(ValueError, match=r"temperature > 0; got"):
+        dataclasses.replace(objective, temperature=temperature)
+
+
+@every_objective
+@pytest.mark.parametrize("size", [50.0, 1e4])
+def test_extreme_scores_stay_finite(objective: Objective, size: float) -> None:
+    for h in (scores(objective, dtype=torch.float32), scores(objective).bfloat16()):
+        point = (size * h.sign() * (1 + h.abs() / 10)).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=h.dtype == torch.bfloat16):
+            value = objective(point)
+        (slope,) = torch.autograd.grad(value.sum(), point)
+        assert value.dtype == torch.float32
+        assert value.isfinite().all()
+        assert slope.isfinite().all()
+
+
+@every_objective
+def test_samples_do_not_mix(objective: Objective) -> None:
+    h = scores(objective, samples=6)
+    alone = torch.cat([objective(h[..., i : i + 1, :]) for i in range(6)])
+    torch.testing.assert_close(objective(h), alone)
+
+
+@every_objective
+def test_objectives_are_values(objective: Objective) -> None:
+    twin = dataclasses.replace(objective)
+    assert twin == objective
+    assert hash(twin) == hash(objective)
+    assert dataclasses.replace(objective, temperature=2.0) != objective
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        objective.temperature = 2.0  # type: ignore[misc]
+
+
+def test_mean_is_over_the_kept_samples() -> None:
+    values = torch.tensor([1.0, 2.0, float("nan"), 5.0], requires_grad=True)
+    mean, any_kept = mean_over_kept(values, torch.tensor([True, False, False, True]))
+    (slope,) = torch.autograd.grad(mean, values)
+    assert mean.item() == 3.0
+    assert bool(any_kept)
+    assert slope.tolist() == [0.5, 0.0, 0.0, 0.5]
+
+
+def test_mean_over_none_kept_is_zero_and_says_so() -> None:
+    values = torch.ones(3, requires_grad=True)
+    mean, any_kept = mean_over_kept(values, torch.zeros(3, dtype=torch.bool))
+    (slope,) = torch.autograd.grad(mean, values)
+    assert mean.item() == 0
+    assert not bool(any_kept)
+    assert slope.tolist() == [0, 0, 0]
+
+
+def test_mean_without_a_mask_is_the_plain_mean() -> None:
+    mean, any_kept = mean_over_kept(torch.tensor([1.0, 2.0]), None)
+    assert mean.item() == 1.5
+    assert bool(any_kept)
