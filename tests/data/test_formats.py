@@ -87,7 +87,7 @@ def test_decompression_stops_at_the_limit(tmp_path, compress):
 def test_truncated_compression_is_refused(tmp_path, compress):
     path = tmp_path / "cut"
     path.write_bytes(compress(RANDOM.bytes(5000))[:-100])
-    refuses(read_bytes, path, "decompress")
+    refuses(read_bytes, path, "decompress", limit=10**6)
 
 
 # libsvm
@@ -112,6 +112,12 @@ def test_libsvm_refuses_malformed_lines(tmp_path, text):
     path = tmp_path / "usps.bz2"
     path.write_bytes(bz2.compress(text))
     refuses(read_libsvm, path, features=4)
+
+
+def test_libsvm_of_too_many_lines_allocates_nothing(tmp_path):
+    path = tmp_path / "usps.bz2"
+    path.write_bytes(bz2.compress(b"1\n" * 300_000))
+    refuses(read_libsvm, path, "lines", features=10**9)
 
 
 # MATLAB

@@ -14,13 +14,14 @@ import pytest
 from scipy.io import savemat
 
 from fenchel.data.fetching.archive import extract
+from fenchel.data.formats.cifar_binary import read_binary
 from fenchel.data.formats.cifar_pickle import read_cifar_pickle
 from fenchel.data.formats.idx import read_idx, write_idx
 from fenchel.data.formats.libsvm import read_libsvm
 from fenchel.data.formats.mat import read_mat
 from fenchel.data.formats.npy import read_npy, read_npz
 from fenchel.data.pictures import Fit, read_picture
-from fenchel.data.sets.cifar import read_binary, read_python
+from fenchel.data.sets.cifar import read_python
 from fenchel.data.sets.svhn import read_digits
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)

@@ -1,6 +1,7 @@
 """Verification: published, made here, readable, bad or unknown."""
 
 import shutil
+import tarfile
 
 import numpy as np
 import pytest
@@ -52,6 +53,15 @@ def test_html_truncation_and_leftovers_are_bad(tmp_path):
     assert {finding.status for finding in findings.values()} == {"bad"}
     assert "HTML page" in findings["fog.npy"].detail
     assert "unfinished" in findings["set.tar.part"].detail
+
+
+def test_an_archive_that_leads_outside_is_bad(tmp_path):
+    with tarfile.open(tmp_path / "set.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("../evil"))
+    (finding,) = verify(tmp_path / "set.tar")
+    assert finding.status == "bad"
+    assert "outside" in finding.detail
+    assert [path.name for path in tmp_path.iterdir()] == ["set.tar"]
 
 
 def test_other_files_are_unknown(tmp_path):

@@ -157,6 +157,7 @@ class Stream:
     device: str | torch.device = "cpu"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "shifts", tuple(self.shifts))
         if self.setting not in SETTINGS:
             raise unknown("setting", self.setting, SETTINGS)
         if self.order not in ORDERS:

@@ -11,6 +11,7 @@ from typing import Literal
 from fenchel.data.base import is_html
 from fenchel.data.fetching.archive import check_archive
 from fenchel.data.fetching.recipe import md5_of
+from fenchel.data.formats.cifar_binary import read_binary
 from fenchel.data.formats.cifar_pickle import read_cifar_pickle
 from fenchel.data.formats.idx import read_idx
 from fenchel.data.formats.image_list import read_image_list
@@ -21,7 +22,6 @@ from fenchel.data.manifest import FILE as MANIFEST
 from fenchel.data.manifest import read_manifest
 from fenchel.data.pictures import EXTENSIONS, Fit, read_picture
 from fenchel.data.registry import DATASETS
-from fenchel.data.sets.cifar import read_binary
 from fenchel.data.sets.cifar_c import PUBLIC_FOLDERS, read_corruption
 
 Status = Literal["published", "made here", "readable", "bad", "unknown"]

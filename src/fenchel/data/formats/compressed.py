@@ -13,7 +13,7 @@ from fenchel.data.base import bad_file
 GIBIBYTE = 1 << 30
 
 
-def read_bytes(path: Path, *, limit: int = 2 * GIBIBYTE) -> bytes:
+def read_bytes(path: Path, *, limit: int) -> bytes:
     """The bytes of a plain, `.gz` or `.bz2` file (told by its content), at most `limit` of them."""
     with path.open("rb") as stream:
         magic = stream.read(3)

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from fenchel.data.base import Images, bad_file
-from fenchel.data.formats.compressed import read_bytes
+from fenchel.data.formats.compressed import GIBIBYTE, read_bytes
 
 UNSIGNED_BYTE = 0x08
 
 
 def read_idx(path: Path, *, dimensions: int) -> Images:
     """The array of an idx file, gzipped or not: two zero bytes, dtype, rank, sizes, data."""
-    content = read_bytes(path)
+    content = read_bytes(path, limit=GIBIBYTE)
     expected = bytes((0, 0, UNSIGNED_BYTE, dimensions))
     if content[:4] != expected:
         rule = f"must start with {expected.hex()} (unsigned bytes, {dimensions} dimensions)"

@@ -8,15 +8,21 @@ import numpy as np
 import numpy.typing as npt
 
 from fenchel.data.base import bad_file
-from fenchel.data.formats.compressed import GIBIBYTE, read_bytes
+from fenchel.data.formats.compressed import read_bytes
+
+MOST_BYTES = 1 << 28
+MOST_LINES = 1 << 18
 
 
 def read_libsvm(
     path: Path, *, features: int
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Dense values (N, features) and integer labels (N,); entries left out of a line are zero."""
+    content = read_bytes(path, limit=MOST_BYTES)
+    if (count := content.count(b"\n")) > MOST_LINES:
+        raise bad_file(path, f"may hold at most {MOST_LINES} lines", str(count))
     try:
-        lines = read_bytes(path, limit=GIBIBYTE).decode("ascii").splitlines()
+        lines = content.decode("ascii").splitlines()
     except UnicodeDecodeError as error:
         raise bad_file(path, "must be ASCII text of libsvm lines", str(error)) from error
     lines = [line for line in lines if line.strip()]

