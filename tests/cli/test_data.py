@@ -70,6 +70,13 @@ def test_verify_tells_good_from_bad(cache, tmp_path):
     assert findings["fog.npy"]["status"] == "bad"
 
 
+def test_paths_with_brackets_are_shown_as_they_are(tmp_path):
+    folder = tmp_path / "[red]odd[/red]"
+    folder.mkdir()
+    np.save(folder / "a.npy", np.zeros(3))
+    assert "[red]odd[/red]" in call("verify", folder).output
+
+
 def test_verify_takes_the_name_of_a_data_set(cache):
     result = call("verify", "cifar10", succeeds=False)
     assert result.exit_code == 1  # the example is not the published data
@@ -107,6 +114,7 @@ def test_show_draws_a_picture(cache, tmp_path, arguments):
         (("show", "cifar10", "-c", "smog"), "unknown corruption"),
         (("show", "svhn"), "fenchel data fetch svhn"),
         (("show", "gaussians"), "images"),
+        (("show", "cifar10-c", "--clean"), "corrupted images alone"),
         (("show", "cifar10", "--severity", "6"), "Invalid value"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

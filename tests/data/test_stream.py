@@ -240,6 +240,15 @@ def test_corrupted_data_sets_are_loaded_by_name(tmp_path):
     assert shift.dataset.origin == "CIFAR-10-C files"
 
 
+def test_a_seed_written_in_the_name_counts(tmp_path):
+    DATASETS["cifar10"].write_example(tmp_path)
+    options = {"corruptions": ["fog"], "root": tmp_path}
+    (written,) = corruption_shifts("cifar10-c:seed=3,source=generated", **options)
+    (given,) = corruption_shifts("cifar10-c", seed=3, **options)
+    assert "seed 3" in written.dataset.origin
+    assert written.dataset.digest == given.dataset.digest
+
+
 def test_clean_names_are_loaded_and_corrupted():
     (shift,) = corruption_shifts("sklearn-digits", corruptions=["fog"], severities=[3])
     assert "generated from sklearn-digits" in shift.dataset.origin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -51,13 +51,13 @@ def list_(json: AsJson = False) -> None:
         get = "fetch" if entry.recipe else entry.by_hand
         shown.add_row(name, entry.what, entry.source, here, Text(get))
     out.print(shown)
-    out.print(
-        f"\n'fetch' stands for: fenchel data fetch NAME. The cache is {home()} "
-        "(set FENCHEL_HOME to move it).",
-        style="dim",
-        soft_wrap=True,
-        highlight=False,
-    )
+    note = "'fetch' stands for: fenchel data fetch NAME. The cache is"
+    _say(Text(f"\n{note} {home()} (set FENCHEL_HOME to move it).", "dim"))
+
+
+def _say(text: str | Text) -> None:
+    """One line, never wrapped, and never taken for markup: paths may hold brackets."""
+    out.print(text if isinstance(text, Text) else Text(text), soft_wrap=True)
 
 
 def _facts(name: str, entry: DatasetEntry) -> dict[str, object]:
@@ -88,7 +88,7 @@ def fetch(
     for name in names:
         DATASETS[name]  # an unknown name stops the call before anything is downloaded
     for name in names:
-        fetch_one(name, root, force=force, say=lambda text: err.print(text, soft_wrap=True))
+        fetch_one(name, root, force=force, say=lambda text: err.print(Text(text), soft_wrap=True))
 
 
 @app.command()
@@ -112,8 +112,8 @@ def verify(
     for finding in findings_of(path, checksums=checksums):
         findings.append(finding)
         if not json and finding.status != "unknown":
-            label = f"[{colours[finding.status]}]{finding.status:>9}[/]"
-            out.print(label, f"{finding.path} {finding.detail}", soft_wrap=True, highlight=False)
+            label = (f"{finding.status:>9} ", colours[finding.status])
+            _say(Text.assemble(label, f"{finding.path} {finding.detail}"))
     if json:
         print_json(
             [{"path": str(f.path), "status": f.status, "detail": f.detail} for f in findings]
@@ -123,7 +123,7 @@ def verify(
         raise ValueError(f"{path} holds no file of a kind that data sets consist of.")
     bad = sum(finding.status == "bad" for finding in known)
     if not json:
-        out.print(f"{len(known)} files checked, {bad} bad")
+        _say(f"{len(known)} files checked, {bad} bad")
     if bad:
         raise typer.Exit(EXIT_FAILURES)
 
@@ -163,7 +163,7 @@ def make(
         workers=workers,
         batch_size=batch_size,
     )
-    out.print(f"{name} is ready in {folder}", soft_wrap=True, highlight=False)
+    _say(f"{name} is ready in {folder}")
 
 
 @app.command()
@@ -187,15 +187,19 @@ def show(
     from fenchel.data import DATASETS, corrupted, load, sheet
     from fenchel.names import parse_spec
 
-    is_corrupted = "corruption" in DATASETS[parse_spec(name)[0]].options
-    dataset = None if is_corrupted else load(name, split, root)
+    options = DATASETS[parse_spec(name)[0]].options
+    dataset = None if "corruption" in options else load(name, split, root)
+    noise: dict[str, Any] = {"seed": seed, "textures": textures}
 
     def shifted(corruption: str, severity: int) -> Dataset:
-        if dataset is None:
-            return load(name, split, root, corruption=corruption, severity=severity)
-        return corrupted(dataset, corruption, severity, seed=seed, textures=textures)
+        if dataset is not None:
+            return corrupted(dataset, corruption, severity, **noise)
+        known = {option: value for option, value in noise.items() if option in options}
+        return load(name, split, root, corruption=corruption, severity=severity, **known)
 
-    if clean and dataset is not None:
+    if clean:
+        if dataset is None:
+            raise ValueError(f"{name} holds corrupted images alone. Leave --clean away.")
         rows, subtitle = sheet.class_rows(dataset, count=count), dataset.split
     else:
         corruptions, severities = corruption or [], severity or []
@@ -204,7 +208,7 @@ def show(
         )
         subtitle = _subtitle(corruptions, severities)
     sheet.save(sheet.draw(rows, parse_spec(name)[0], subtitle), out_file)
-    out.print(f"drawn: {out_file}", soft_wrap=True, highlight=False)
+    _say(f"drawn: {out_file}")
 
 
 def _subtitle(corruptions: list[str], severities: list[int]) -> str:

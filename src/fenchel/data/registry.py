@@ -25,7 +25,7 @@ class DatasetEntry:
         what: one line for listings.
         splits: the names `split` may take, the default first.
         read: (split, root, **options) -> Dataset; `root` is None for the cache folder.
-        is_present: (folder) -> whether the files are there; by default, any file at all.
+        is_present: (folder) -> whether the files are there.
         write_example: writes a tiny stand-in of random inputs in the public layout into a folder
             and returns the options with which `read` reads it. Contract tests run on it.
         recipe: how `fenchel data fetch` gets it, if it can.

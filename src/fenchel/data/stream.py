@@ -73,10 +73,11 @@ def corruption_shifts(
     """
     pairs = [(corruption, severity) for corruption in corruptions for severity in severities]
     if isinstance(source, str):
-        known = DATASETS[parse_spec(source)[0]].options
-        if "corruption" in known:
+        name, written = parse_spec(source)
+        open_options = set(DATASETS[name].options) - set(written)
+        if "corruption" in DATASETS[name].options:
             given: dict[str, Any] = {"seed": seed, "textures": textures}
-            made = {option: value for option, value in given.items() if option in known}
+            made = {option: value for option, value in given.items() if option in open_options}
             return tuple(
                 Shift(c, s, load(source, root=root, corruption=c, severity=s, **made))
                 for c, s in pairs

