@@ -41,15 +41,20 @@ def test_a_non_finite_input_is_skipped_counted_and_forgotten(
     assert hit(batches[2]).isfinite().all()
 
 
-def test_a_non_finite_input_that_the_model_hides_is_skipped_too(make_network, make_stream, adapt):
+@pytest.mark.parametrize("statistics", ["batch", 0.3])
+def test_a_non_finite_input_that_the_model_hides_is_skipped_too(
+    make_network, make_stream, adapt, statistics
+):
     class Forgiving(nn.Module):
         def forward(self, x):
             return x.nan_to_num()
 
-    adapted = adapt(nn.Sequential(Forgiving(), *make_network()))
+    adapted = adapt(nn.Sequential(Forgiving(), *make_network()), statistics=statistics)
+    before = adapted.state.statistics
     batch = make_stream(1)[0]
     batch[0, 0, 0, 0] = float("nan")
     assert adapted(batch).isfinite().all()
+    assert all(torch.equal(adapted.state.statistics[name], before[name]) for name in before)
     assert adapted.health().skipped_non_finite == 1
     assert adapted.health().updates == 0
 

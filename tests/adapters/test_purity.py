@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fenchel
 from fenchel.adapters import METHODS
 from fenchel.losses import LOSSES
+from fenchel.objectives import Objective
 
 
 @pytest.mark.parametrize("statistics", ["batch", 0.3])
@@ -47,6 +49,37 @@ def test_swapping_the_states_of_two_streams_equals_two_adapters(
             shared.state = states[number]
             assert torch.equal(shared(stream[index]), apart[number](stream[index]))
             states[number] = shared.state
+
+
+@dataclass(frozen=True)
+class Jittered(Objective):
+    """Sees two noisy views and keeps the noise for the test to look at."""
+
+    drawn: list = field(default_factory=list)
+
+    def value(self, h):
+        return -h.var(-1).mean(0)
+
+    def make_views(self, x, generator):
+        noise = torch.rand(2, *x.shape, generator=generator)
+        self.drawn.append(noise)
+        return x + 0.1 * noise
+
+
+def test_views_differ_from_batch_to_batch_and_repeat_after_a_reset(make_network, make_stream):
+    batch = make_stream(1)[0]
+    drawn = {}
+    for seed in (0, 1):
+        objective = Jittered()
+        adapted = fenchel.adapt(make_network(), objective=objective, seed=seed)
+        adapted(batch), adapted(batch)
+        adapted.reset()
+        adapted(batch)
+        first, second, after_reset = objective.drawn
+        assert not torch.equal(first, second)
+        assert torch.equal(first, after_reset)
+        drawn[seed] = first
+    assert not torch.equal(drawn[0], drawn[1])
 
 
 def test_a_state_may_be_stepped_from_again(make_network, make_stream, adapt):
