@@ -1,0 +1,1 @@
+"""The benchmark: plan a sweep as cells, run them anywhere, store every result exactly once."""
