@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fenchel.losses import (
+    LOSSES,
     BinaryCrossEntropy,
     CrossEntropy,
     Entmax15,
@@ -85,7 +86,7 @@ def test_exponential_loss_of_a_right_sign_is_finite_however_large() -> None:
         (FocalLoss(gamma=2.0), lambda z: -((1 - z) ** 2) * z.log()),
         (FocalLoss(gamma=0.5), lambda z: -((1 - z) ** 0.5) * z.log()),
     ],
-    ids=repr,
+    ids=["poly", "generalised", "focal", "focal below one"],
 )
 def test_true_class_losses_are_their_textbook_formula(
     loss: Loss, penalty: Callable[[Tensor], Tensor], h: Tensor, y: Tensor
@@ -191,3 +192,12 @@ def test_integer_scores_are_taken_as_numbers() -> None:
 
 def test_exponential_objective_of_zero_score_is_one() -> None:
     assert math.isclose(float(ExponentialLoss().conjugate(torch.zeros(1))), 1.0, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_empty_batch_gives_no_values(name: str) -> None:
+    loss = LOSSES[name]()
+    h = torch.zeros(0, 1 if isinstance(loss, ExponentialLoss) else 5)
+    assert loss.conjugate(h).shape == (0,)
+    assert loss.label(h).shape == h.shape
+    assert loss(h, torch.zeros(0, dtype=torch.long)).shape == (0,)

@@ -340,3 +340,12 @@ def test_derived_losses_are_equal_when_their_function_is() -> None:
     assert first != derive(PolyByHand(5.0))
     assert repr(derive(checked_poly)) == "DerivedLoss(checked_poly)"
     assert derive(checked_poly, name="mine").spec == "derived:mine"
+
+
+@pytest.mark.parametrize("classes", [5, 50])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_empty_batch_gives_no_values(reduction: str, classes: int) -> None:
+    loss = derive(nn.CrossEntropyLoss(label_smoothing=0.1, reduction=reduction))
+    h = torch.zeros(0, classes)
+    assert loss.conjugate(h).shape == (0,)
+    assert loss.label(h).shape == h.shape

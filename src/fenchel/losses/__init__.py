@@ -1,6 +1,5 @@
 """Training losses and the test-time objectives they imply."""
 
-from fenchel.losses.analysis import UnsuitableLossError
 from fenchel.losses.base import LOSSES, Loss, parse
 from fenchel.losses.binary_cross_entropy import BinaryCrossEntropy
 from fenchel.losses.cross_entropy import CrossEntropy
@@ -14,6 +13,7 @@ from fenchel.losses.label_smoothing import LabelSmoothing
 from fenchel.losses.labels import LabelSpace, OneOfMany, Signed, YesOrNo
 from fenchel.losses.poly import PolyLoss
 from fenchel.losses.probability import ProbabilityLoss
+from fenchel.losses.reading import UnsuitableLossError
 from fenchel.losses.sparsemax import Sparsemax
 from fenchel.losses.squared import SquaredLoss
 from fenchel.names import import_submodules

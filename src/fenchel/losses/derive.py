@@ -10,11 +10,12 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from fenchel.losses.analysis import LossFunction, Reading, Rule, UnsuitableLossError, read
+from fenchel.losses.analysis import read
 from fenchel.losses.base import Loss
 from fenchel.losses.implicit import SingularLossError, implicit_label, plan_for, probe_logits
 from fenchel.losses.labels import LabelSpace, OneOfMany, Signed
 from fenchel.losses.probability import LogitPenaltyLoss, elementwise_derivative
+from fenchel.losses.reading import LossFunction, Reading, Rule, UnsuitableLossError
 from fenchel.losses.system import Plan
 
 PROBED_CLASSES = (10, 1)
@@ -251,6 +252,8 @@ class _TwoClassPenalty(LogitPenaltyLoss):
         pair = torch.stack([r, torch.zeros_like(r)], dim=-1)
         first = torch.zeros_like(pair)
         first[..., 0] = 1
+        if self.loss.reading.rule is not Rule.GRADIENT_AFFINE:
+            return self.loss._at(pair, first)
         return self.loss.f(pair) - (first * self.loss.g(pair)).sum(-1)
 
 
