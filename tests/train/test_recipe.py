@@ -85,6 +85,12 @@ def test_impossible_recipes_are_refused(changes, message):
         Recipe(**{"epochs": 1, **changes})
 
 
+def test_the_short_presets_step_further_for_the_squared_loss_and_the_published_ones_do_not():
+    assert preset("cpu", loss="squared").learning_rate == 3 * preset("cpu").learning_rate
+    assert preset("cpu", loss="poly:epsilon=6") == preset("cpu")
+    assert preset("paper", loss="squared") == preset("paper")
+
+
 def test_unknown_presets_name_the_nearest():
     with pytest.raises(ValueError, match="Did you mean 'paper'"):
         preset("papper")

@@ -77,7 +77,7 @@ def train(
     where = folder or Path("runs") / default_name(data, model, loss, seed)
     training = datasets.load(data, split="train", root=root)
     chosen = preset_name or preset_for(parse_spec(data)[0], images=training.is_images)
-    recipe = preset(chosen).replace(
+    recipe = preset(chosen, loss=loss).replace(
         epochs=epochs,
         batch_size=batch_size,
         learning_rate=learning_rate,

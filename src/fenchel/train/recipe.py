@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fenchel.names import unknown
+from fenchel.names import parse_spec, unknown
 from fenchel.train import augmentation
 from fenchel.train.schedule import SCHEDULES
 
@@ -130,6 +130,10 @@ PRESETS: dict[str, Recipe] = {
     "linear": Recipe(epochs=20, batch_size=100, weight_decay=0.0),
 }
 
+# At the same rate the squared loss gives the thin ResNet-26 a gradient about a third as long as
+# cross-entropy does (0.2 beside 0.6 on CIFAR-10), and it learns more slowly.
+_RATE_FACTOR = {"squared": 3.0}
+
 _PRESET_OF_DATA = {
     "svhn": "cpu-digits",
     "mnist": "cpu-digits",
@@ -140,11 +144,19 @@ _PRESET_OF_DATA = {
 }
 
 
-def preset(name: str) -> Recipe:
-    """The recipe called `name`."""
+def preset(name: str, *, loss: str = "cross-entropy") -> Recipe:
+    """The recipe called `name`, for a loss given as a spec.
+
+    Our own short presets take a larger step for a loss with smaller gradients; the published
+    ones stay as they were published.
+    """
     if name not in PRESETS:
         raise unknown("preset", name, PRESETS)
-    return PRESETS[name]
+    recipe = PRESETS[name]
+    if recipe.schedule != "one-cycle":
+        return recipe
+    factor = _RATE_FACTOR.get(parse_spec(loss)[0], 1.0)
+    return recipe.replace(learning_rate=factor * recipe.learning_rate)
 
 
 def preset_for(data: str, *, images: bool) -> str:
