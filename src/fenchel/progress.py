@@ -48,6 +48,7 @@ class _PlainBar(Bar):
     def __init__(self, description: str, total: float | None) -> None:
         self._description, self._total = description, total
         self._done = 0.0
+        self._shown = -1.0
         self._note = ""
         self._started = self._printed = time.monotonic()
 
@@ -56,11 +57,15 @@ class _PlainBar(Bar):
         if time.monotonic() - self._printed >= PLAIN_INTERVAL_SECONDS:
             self.print()
 
+    def finish(self) -> None:
+        if self._shown != self._done:
+            self.print()
+
     def note(self, text: str) -> None:
         self._note = text
 
     def print(self) -> None:
-        self._printed = time.monotonic()
+        self._printed, self._shown = time.monotonic(), self._done
         elapsed = self._printed - self._started
         count = f"{self._done:.0f}" + (f"/{self._total:.0f}" if self._total else "")
         remaining = ""
@@ -92,4 +97,4 @@ def progress(description: str, total: float | None = None) -> Iterator[Bar]:
     else:
         plain = _PlainBar(description, total)
         yield plain
-        plain.print()
+        plain.finish()
