@@ -201,3 +201,11 @@ def test_empty_batch_gives_no_values(name: str) -> None:
     assert loss.conjugate(h).shape == (0,)
     assert loss.label(h).shape == h.shape
     assert loss(h, torch.zeros(0, dtype=torch.long)).shape == (0,)
+
+
+def test_probability_loss_keeps_counting_far_from_the_true_class() -> None:
+    h = torch.tensor([[0.0, -300.0]], requires_grad=True)
+    value = ProbabilityLoss(phi=lambda z: -z.log())(h, torch.tensor([1]))
+    (slope,) = torch.autograd.grad(value.sum(), h)
+    torch.testing.assert_close(value.detach(), torch.tensor([300.0]))
+    torch.testing.assert_close(slope, torch.tensor([[1.0, -1.0]]))

@@ -349,3 +349,17 @@ def test_empty_batch_gives_no_values(reduction: str, classes: int) -> None:
     h = torch.zeros(0, classes)
     assert loss.conjugate(h).shape == (0,)
     assert loss.label(h).shape == h.shape
+
+
+@pytest.mark.parametrize("classes", [5, 50, 300])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_scores_that_are_not_finite_spoil_their_own_sample_only(classes: int, bad: float) -> None:
+    loss = derive(CASES["class weights"].function)
+    h = torch.randn(3, classes)
+    spoilt = h.clone()
+    spoilt[1, 0] = bad
+    value, slope = objective_and_slope(loss, spoilt)
+    expected, expected_slope = objective_and_slope(loss, h)
+    assert not value[1].isfinite()
+    torch.testing.assert_close(value[::2], expected[::2])
+    torch.testing.assert_close(slope[::2], expected_slope[::2])

@@ -77,3 +77,13 @@ def test_singular_system_reports_what_it_misses() -> None:
     solution, missing, _ = gmres(product(matrix), torch.ones(1, 3).double(), tolerance=1e-13)
     assert solution.isfinite().all()
     assert missing > 0.1
+
+
+def test_row_that_is_not_finite_does_not_keep_the_others_waiting() -> None:
+    matrix, right_side = near_identity(3, 40), torch.randn(3, 40, dtype=torch.float64)
+    expected, _, products = gmres(product(matrix[::2]), right_side[::2], tolerance=1e-13)
+    right_side[1, 0] = torch.nan
+    solution, missing, spent = gmres(product(matrix), right_side, tolerance=1e-13)
+    torch.testing.assert_close(solution[::2], expected)
+    assert spent == products
+    assert missing[1].isnan()

@@ -32,7 +32,8 @@ def gmres(
         solution = solution + correction
         residual = right_side - operator(solution)
         products += spent + 1
-        if bool((residual.norm(dim=-1) <= 2 * scale * tolerance).all()):
+        # Asked this way round, a row that is not finite does not keep the others waiting.
+        if not bool((residual.norm(dim=-1) > 2 * scale * tolerance).any()):
             break
     return solution, residual.norm(dim=-1) / scale, products
 
@@ -67,7 +68,7 @@ def _cycle(operator: Operator, residual: Tensor, goal: Tensor, restart: int) -> 
         rotations.append((cosine, sine))
         rotated.append(-sine * rotated[-1])
         rotated[-2] = cosine * rotated[-2]
-        if bool((rotated[-1].abs() <= goal).all()):
+        if not bool((rotated[-1].abs() > goal).any()):
             break
         basis.append(_divided(image, height))
     weights = _back_substituted(triangle, rotated[:-1])

@@ -138,7 +138,10 @@ class System:
 
     def _factorised(self, matrix: Tensor, right_side: Tensor) -> tuple[Tensor, Tensor, int]:
         if self.careful:
-            solution = torch.linalg.pinv(matrix) @ right_side[:, :, None]
+            # Scores that are not finite give labels that are not; the factorisation would raise.
+            usable = matrix.isfinite().all(-1, keepdim=True).all(-2, keepdim=True)
+            inverse = torch.linalg.pinv(matrix.masked_fill(~usable, 0.0))
+            solution = (inverse @ right_side[:, :, None]).masked_fill(~usable, torch.nan)
         else:
             solution = torch.linalg.solve_ex(matrix, right_side[:, :, None]).result
         missing = (matrix @ solution)[:, :, 0] - right_side
