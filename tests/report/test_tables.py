@@ -12,22 +12,22 @@ import torch
 from fenchel.losses import PolyLoss
 from fenchel.report.objective import objective_figure
 from fenchel.report.style import as_svg, save
-from fenchel.report.tables import Cell, error_table
+from fenchel.report.tables import Measurement, error_table
 
 
 def test_a_cell_shows_mean_and_spread() -> None:
-    cell = Cell((1.0, 2.0, 4.0))
+    cell = Measurement((1.0, 2.0, 4.0))
     assert str(cell) == f"{7 / 3:.1f} ± {statistics.stdev((1.0, 2.0, 4.0)):.1f}"
 
 
 def test_a_single_measurement_has_no_spread() -> None:
-    assert Cell((3.0,)).spread is None
-    assert str(Cell((3.0,))) == "3.0"
+    assert Measurement((3.0,)).spread is None
+    assert str(Measurement((3.0,))) == "3.0"
 
 
 def test_no_measurement_is_not_a_number() -> None:
-    assert math.isnan(Cell(()).mean)
-    assert str(Cell(())) == "-"
+    assert math.isnan(Measurement(()).mean)
+    assert str(Measurement(())) == "-"
 
 
 def test_the_mean_column_averages_over_columns_seed_by_seed() -> None:
@@ -38,7 +38,7 @@ def test_the_mean_column_averages_over_columns_seed_by_seed() -> None:
     )
     assert table.headings == ("x", "y", "mean")
     assert table.row("a")[-1].values == (3.0, 6.0)
-    assert table.best() == ("b", "a", "a")
+    assert table.best() == ({"b"}, {"a"}, {"a"})
 
 
 def test_equal_figures_are_equal_files(tmp_path: Path) -> None:

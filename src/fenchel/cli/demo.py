@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from fenchel.cli.console import err, out, print_json
-
-if TYPE_CHECKING:
-    from fenchel.report.tables import ErrorTable
 
 
 def demo(
@@ -31,6 +27,7 @@ def demo(
     """
     from fenchel.demo import run, write_page
     from fenchel.demo.page import table_of, verdict
+    from fenchel.report.layout import to_terminal
 
     err.print(
         "training a network with PolyLoss on the digits inside scikit-learn, then adapting it to shifts "
@@ -39,7 +36,6 @@ def demo(
     )
     outcome = run(out_folder / "sources", seeds=range(seeds))
     page = write_page(outcome, out_folder)
-    table = table_of(outcome)
     if json:
         errors = {f"{method}/{shift}": values for (method, shift), values in outcome.errors.items()}
         print_json(
@@ -52,28 +48,11 @@ def demo(
             }
         )
         return
-    out.print(_rich(table, len(outcome.seeds)))
+    caption = (
+        f"error in %, mean ± standard deviation over {len(outcome.seeds)} seeds, lowest in bold"
+    )
+    out.print(to_terminal(table_of(outcome).layout(caption)))
     out.print(verdict(outcome), highlight=False)
     out.print(
         f"done in {outcome.seconds:.0f} s; the page with curves and images: {page}", highlight=False
     )
-
-
-def _rich(table: ErrorTable, seeds: int) -> Table:
-    shown = Table(
-        title=f"error in %, mean ± standard deviation over {seeds} seeds, lowest in bold",
-        title_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        header_style="bold underline",
-    )
-    shown.add_column("method", no_wrap=True)
-    for heading in table.headings:
-        shown.add_column(heading.replace("_", "\n"), justify="right", no_wrap=True)
-    best = table.best()
-    for name in table.rows:
-        cells = zip(table.row(name), best, strict=True)
-        texts = (f"[bold]{cell}[/bold]" if name == winner else str(cell) for cell, winner in cells)
-        shown.add_row(name, *texts, style="red" if name == "conjugate" else None)
-    return shown

@@ -1,49 +1,74 @@
-"""Online error against batches, one panel a shift, one colour a method."""
+"""Online error and task loss against batches, one panel a shift, one colour a method."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fenchel.report.style import METHOD_COLORS, styled
+from fenchel.report.style import color_of, is_front, styled
 
 Curves = Mapping[tuple[str, str], Sequence[Sequence[float]]]
 """By (method, shift): a curve a seed."""
 
 
 def online_error_figure(curves: Curves, methods: Sequence[str], shifts: Sequence[str]) -> Figure:
-    """Mean over seeds, with a band of one standard deviation for the conjugate."""
+    """Error over the stream so far: mean over seeds, one standard deviation for the conjugate."""
+    return curves_figure(curves, methods, shifts, "error so far (%)")
+
+
+def task_loss_figure(curves: Curves, methods: Sequence[str], shifts: Sequence[str]) -> Figure:
+    """The training loss at the true labels, batch by batch; never seen by the adaptation."""
+    return curves_figure(curves, methods, shifts, "task loss of the batch")
+
+
+def curves_figure(
+    curves: Curves, methods: Sequence[str], shifts: Sequence[str], quantity: str
+) -> Figure:
+    """A panel a shift; what has not been measured is left out."""
     with styled():
         across = min(3, len(shifts))
         down = -(-len(shifts) // across)
-        figure = Figure(figsize=(2.7 * across, 2.2 * down + 0.5), layout="constrained")
+        size = (2.7 * across, 2.2 * down + 0.5) if len(shifts) > 1 else (4.6, 3.3)
+        figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(down, across, sharex=True, squeeze=False).ravel()
+        shown: dict[str, Artist] = {}
         for panel, shift in zip(panels, shifts, strict=False):
-            for method in methods:
-                runs = np.array(curves[method, shift])
-                batches = np.arange(1, runs.shape[1] + 1)
-                front = method == "conjugate"
-                panel.plot(
-                    batches,
-                    runs.mean(0),
-                    color=METHOD_COLORS.get(method),
-                    linewidth=2.2 if front else 1.2,
-                    zorder=3 if front else 2,
-                    label=method,
-                )
-                if front and len(runs) > 1:
-                    spread = runs.std(0, ddof=1)
-                    low, high = runs.mean(0) - spread, runs.mean(0) + spread
-                    panel.fill_between(
-                        batches, low, high, color=METHOD_COLORS[method], alpha=0.15, linewidth=0
-                    )
+            for position, method in enumerate(methods):
+                if runs := curves.get((method, shift)):
+                    shown[method] = _draw(panel, runs, method, position)
             panel.set_title(shift.replace("_", " "))
         for panel in panels[len(shifts) :]:
             panel.set_visible(False)
         figure.supxlabel("batches", fontsize=9)
-        figure.supylabel("error so far (%)", fontsize=9)
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=min(8, len(labels)))
+        figure.supylabel(quantity, fontsize=9)
+        names = [method for method in methods if method in shown]
+        columns = min(4 * across, len(names)) or 1
+        handles = [shown[name] for name in names]
+        figure.legend(handles, names, loc="outside upper center", ncols=columns)
     return figure
+
+
+def _draw(panel: Axes, runs: Sequence[Sequence[float]], method: str, position: int) -> Artist:
+    """The mean of the runs up to the length of the shortest, and the band of what is in front."""
+    shortest = min(map(len, runs))
+    values = np.array([run[:shortest] for run in runs])
+    batches = np.arange(1, shortest + 1)
+    mean, front, color = values.mean(0), is_front(method), color_of(method, position)
+    (line,) = panel.plot(
+        batches,
+        mean,
+        color=color,
+        linewidth=2.2 if front else 1.2,
+        zorder=3 if front else 2,
+        marker="o" if shortest == 1 else None,
+    )
+    if front and len(values) > 1:
+        spread = values.std(0, ddof=1)
+        panel.fill_between(
+            batches, mean - spread, mean + spread, color=color, alpha=0.15, linewidth=0
+        )
+    return line

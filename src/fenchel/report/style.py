@@ -23,16 +23,11 @@ METHOD_COLORS = {
 }
 """The conjugate stands out; the rest keep their distance from one another."""
 
-OTHER_COLORS = (
-    "#3f7fbf",
-    "#c0392b",
-    "#4f9d8f",
-    "#c7762b",
-    "#7d6bb0",
-    "#c26c95",
-    "#8a8f98",
-    "#b59f7b",
-)
+OTHER_COLORS = ("#3f6f5f", "#5b8def", "#a4883a", "#93506e", "#5f6a7a", "#2e9fb0")
+"""For names that are no methods of the library."""
+
+METHOD_MARKERS = dict(zip(METHOD_COLORS, "xvsDP^ho", strict=True))
+"""A shape a method, for those who cannot tell the colours apart."""
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -60,6 +55,21 @@ _STYLE: Any = {
     "svg.hashsalt": "fenchel",
     "pdf.fonttype": 42,
 }
+
+
+def color_of(name: str, position: int = 0) -> str:
+    """The colour of a method; of anything else, one by its position among the names shown."""
+    return METHOD_COLORS.get(name, OTHER_COLORS[position % len(OTHER_COLORS)])
+
+
+def marker_of(name: str) -> str:
+    """The marker of a method, a dot for anything else."""
+    return METHOD_MARKERS.get(name, "o")
+
+
+def is_front(name: str) -> bool:
+    """Whether a curve is drawn over the others, and broader."""
+    return name == "conjugate"
 
 
 @contextmanager

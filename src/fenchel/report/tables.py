@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fenchel.report.layout import Entry, Layout
+
 
 @dataclass(frozen=True)
-class Cell:
+class Measurement:
     """Repeated measurements of one number; lower is better."""
 
     values: tuple[float, ...]
@@ -24,38 +28,84 @@ class Cell:
         """Their standard deviation, where there are at least two."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
-    def __str__(self) -> str:
+    def text(self, digits: int = 1) -> str:
+        """`12.3 ± 0.4`, the bare mean of a single measurement, or a dash for none."""
         if not self.values:
             return "-"
-        return f"{self.mean:.1f}" + ("" if self.spread is None else f" ± {self.spread:.1f}")
+        spread = "" if self.spread is None else f" ± {self.spread:.{digits}f}"
+        return f"{self.mean:.{digits}f}{spread}"
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+NOTHING = Measurement(())
 
 
 @dataclass(frozen=True)
 class ErrorTable:
-    """Errors in percent by row and column, with the mean over the columns as the last one."""
+    """Errors in percent by row and column, with the mean over the columns as the last one.
+
+    A cell may be missing. The mean of a row is taken measurement by measurement (seed by seed), and
+    only if the row has every column and equally many measurements in each: anything else would
+    compare means over different shifts.
+    """
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: Mapping[tuple[str, str], Cell]
+    cells: Mapping[tuple[str, str], Measurement]
 
-    def row(self, name: str) -> tuple[Cell, ...]:
+    def row(self, name: str) -> tuple[Measurement, ...]:
         """The cells of a row and their mean, seed by seed."""
-        cells = tuple(self.cells[name, column] for column in self.columns)
+        cells = tuple(self.cells.get((name, column), NOTHING) for column in self.columns)
+        if len({len(cell.values) for cell in cells}) != 1:
+            return (*cells, NOTHING)
         by_seed = zip(*(cell.values for cell in cells), strict=True)
-        return (*cells, Cell(tuple(statistics.fmean(values) for values in by_seed)))
+        return (*cells, Measurement(tuple(statistics.fmean(values) for values in by_seed)))
 
     @property
     def headings(self) -> tuple[str, ...]:
         """The columns and the mean."""
         return (*self.columns, "mean")
 
-    def best(self) -> tuple[str, ...]:
-        """For every heading, the row with the lowest mean."""
+    def best(self) -> tuple[frozenset[str], ...]:
+        """For every heading, the rows with the lowest mean; more than one if they tie."""
         by_row = {name: self.row(name) for name in self.rows}
-        return tuple(
-            min(self.rows, key=lambda name: by_row[name][index].mean)
-            for index in range(len(self.headings))
+        return tuple(_lowest(by_row, index) for index in range(len(self.headings)))
+
+    def layout(self, caption: str, corner: str = "method", digits: int = 1) -> Layout:
+        """The table as text, lowest means marked as best."""
+        best = self.best()
+        rows = tuple(
+            (
+                Entry(name, emphasis="row" if name == "conjugate" else ""),
+                *(
+                    Entry(cell.text(digits), "best" if name in winners else "", cell.mean)
+                    for cell, winners in zip(self.row(name), best, strict=True)
+                ),
+            )
+            for name in self.rows
         )
+        headings = (corner, *(heading.replace("_", " ") for heading in self.headings))
+        return Layout(caption, headings, rows)
+
+    def to_csv(self, corner: str = "method") -> str:
+        """One line a number: row, column, mean, spread, measurements; full precision."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([corner, "shift", "mean", "spread", "measurements"])
+        for name in self.rows:
+            for heading, cell in zip(self.headings, self.row(name), strict=True):
+                if cell.values:
+                    spread = "" if cell.spread is None else cell.spread
+                    writer.writerow([name, heading, cell.mean, spread, len(cell.values)])
+        return text.getvalue()
+
+
+def _lowest(by_row: Mapping[str, Sequence[Measurement]], index: int) -> frozenset[str]:
+    means = {name: cells[index].mean for name, cells in by_row.items() if cells[index].values}
+    lowest = min(means.values(), default=math.nan)
+    return frozenset(name for name, mean in means.items() if mean == lowest)
 
 
 def error_table(
@@ -64,5 +114,5 @@ def error_table(
     columns: Sequence[str],
 ) -> ErrorTable:
     """The table of errors given by (row, column)."""
-    cells = {key: Cell(tuple(values)) for key, values in errors.items()}
+    cells = {key: Measurement(tuple(values)) for key, values in errors.items()}
     return ErrorTable(tuple(rows), tuple(columns), cells)

@@ -1,0 +1,101 @@
+"""Accuracy of the linear classifier as the Gaussians' shifts grow: a panel a shift."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fenchel.bench.gaussians import GaussianOutcome
+from fenchel.report.layout import Entry, Layout
+from fenchel.report.style import color_of, is_front, styled
+from fenchel.report.tables import Measurement
+
+BAND = (0.1, 0.9)
+NAMES = {"hard": "hard label", "entropy": "entropy of the sigmoid"}
+DIFFICULTY = {0.6: "easy", 0.65: "moderate", 0.7: "hard"}
+
+
+def gaussian_figure(outcome: GaussianOutcome) -> Figure:
+    """Mean accuracy over draws, with a band from the 10th to the 90th percentile of the draws."""
+    settings = outcome.settings
+    with styled():
+        figure = Figure(figsize=(2.9 * len(settings.shifts), 2.9), layout="constrained")
+        panels = figure.subplots(1, len(settings.shifts), sharex=True, sharey=True, squeeze=False)
+        for panel, shift in zip(panels.ravel(), settings.shifts, strict=True):
+            for position, method in enumerate(settings.methods):
+                runs = outcome.accuracies[shift, method]
+                steps, color = np.arange(runs.shape[1]), color_of(method, position)
+                low, high = np.quantile(runs, BAND, axis=0)
+                front = is_front(method)
+                panel.fill_between(steps, low, high, color=color, alpha=0.1, linewidth=0)
+                panel.plot(steps, low, steps, high, color=color, alpha=0.5, linewidth=0.6)
+                panel.plot(
+                    steps,
+                    runs.mean(0),
+                    color=color,
+                    linewidth=2.2 if front else 1.4,
+                    linestyle="-" if front else "--" if method == "hard" else "-.",
+                    zorder=4 if front else 3,
+                    label=NAMES.get(method, method),
+                )
+            note = f" ({DIFFICULTY[shift]})" if shift in DIFFICULTY else ""
+            panel.set_title(f"λ = {shift:g}{note}")
+        figure.supxlabel("iterations", fontsize=9)
+        figure.supylabel("accuracy (%)", fontsize=9)
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    return figure
+
+
+def gaussian_table(outcome: GaussianOutcome) -> Layout:
+    """Accuracy before, half-way and after, with its spread over draws; best of a shift bold."""
+    settings = outcome.settings
+    steps = (0, settings.iterations // 2, settings.iterations)
+    rows = []
+    for shift in settings.shifts:
+        cells = {
+            (method, step): Measurement(tuple(outcome.accuracies[shift, method][:, step]))
+            for method in settings.methods
+            for step in steps
+        }
+        for method in settings.methods:
+            name = f"λ = {shift:g}, {NAMES.get(method, method)}"
+            row = [Entry(name, "row" if is_front(method) else "")]
+            for step in steps:
+                cell = cells[method, step]
+                highest = max(cells[other, step].mean for other in settings.methods)
+                best = step > 0 and cell.mean == highest
+                row.append(Entry(cell.text(2), "best" if best else "", cell.mean))
+            rows.append(tuple(row))
+    headings = ("shift and method", *(f"step {step}" for step in steps))
+    caption = (
+        f"accuracy in %, mean ± standard deviation over {settings.draws} draws, highest in bold"
+    )
+    return Layout(caption, headings, tuple(rows))
+
+
+def gaussian_verdict(outcome: GaussianOutcome) -> list[str]:
+    """What the curves say, shift by shift, made of the numbers alone."""
+    settings = outcome.settings
+    sentences = []
+    for shift in settings.shifts:
+        means = {m: outcome.accuracies[shift, m].mean(0) for m in settings.methods}
+        areas = {method: float(curve.mean()) for method, curve in means.items()}
+        fastest = max(areas, key=areas.__getitem__)
+        falling = [
+            f"{NAMES.get(method, method)} ends below its source in "
+            f"{worse} of {settings.draws} draws"
+            for method in settings.methods
+            if (worse := _worse(outcome, shift, method))
+        ]
+        told = "; ".join(falling) or "no method ends below its source in any draw"
+        sentences.append(
+            f"λ = {shift:g}: highest mean accuracy over the iterations is that of "
+            f"{NAMES.get(fastest, fastest)} ({areas[fastest]:.2f} %); {told}."
+        )
+    return sentences
+
+
+def _worse(outcome: GaussianOutcome, shift: float, method: str) -> int:
+    runs = outcome.accuracies[shift, method]
+    return int((runs[:, -1] < runs[:, 0]).sum())

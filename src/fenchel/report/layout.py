@@ -1,0 +1,155 @@
+"""A table as text, and its four forms: terminal, Markdown, LaTeX and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.table import Table
+from rich.text import Text
+
+from fenchel.names import unknown
+
+Emphasis = Literal["", "best", "row"]
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    "λ": r"$\lambda$",
+    "→": r"$\rightarrow$",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A piece of text in a table: plain, the best of its kind, or the head of the row that stands out."""
+
+    text: str
+    emphasis: Emphasis = ""
+    value: float = math.nan
+    """The number to sort by, where the text shows one."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Rows of entries under headings; the first column names the row."""
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.headings):
+                raise ValueError(
+                    f"a row has an entry for each of {len(self.headings)} headings; got {len(row)}."
+                )
+
+
+def to_terminal(layout: Layout) -> Table:
+    """For `rich` to print; text from data is never read as markup."""
+    shown = Table(
+        title=Text(layout.caption),
+        title_justify="left",
+        title_style="",
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        header_style="bold underline",
+    )
+    for index, heading in enumerate(layout.headings):
+        wrapped = Text(heading.replace(" ", "\n") if index else heading)
+        shown.add_column(wrapped, justify="right" if index else "left", no_wrap=True)
+    for row in layout.rows:
+        cells = [Text(entry.text, "bold" if entry.emphasis == "best" else "") for entry in row]
+        shown.add_row(*cells, style="red" if row[0].emphasis == "row" else None)
+    return shown
+
+
+def to_markdown(layout: Layout) -> str:
+    """A pipe table, best entries in bold."""
+    ruler = [":--"] + ["--:"] * (len(layout.headings) - 1)
+    lines = [[_markdown(heading) for heading in layout.headings], ruler]
+    for row in layout.rows:
+        lines.append(
+            [
+                f"**{_markdown(entry.text)}**"
+                if entry.emphasis == "best"
+                else _markdown(entry.text)
+                for entry in row
+            ]
+        )
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{layout.caption}\n"
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", text)
+
+
+def to_latex(layout: Layout) -> str:
+    """A `table` for the package booktabs, best entries in bold."""
+    columns = "l" + "r" * (len(layout.headings) - 1)
+    body = "\n".join(
+        "    " + " & ".join(_latex_entry(entry) for entry in row) + r" \\" for row in layout.rows
+    )
+    return (
+        "\\begin{table}\n  \\centering\n"
+        f"  \\caption{{{latex_escape(layout.caption)}}}\n"
+        f"  \\begin{{tabular}}{{{columns}}}\n    \\toprule\n"
+        f"    {' & '.join(map(latex_escape, layout.headings))} \\\\\n    \\midrule\n"
+        f"{body}\n    \\bottomrule\n  \\end{{tabular}}\n\\end{{table}}\n"
+    )
+
+
+def latex_escape(text: str) -> str:
+    r"""Text as LaTeX prints it.
+
+    >>> latex_escape("50 % of a_b")
+    '50 \\% of a\\_b'
+    """
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _latex_entry(entry: Entry) -> str:
+    text = latex_escape(entry.text)
+    return rf"\textbf{{{text}}}" if entry.emphasis == "best" else text
+
+
+def to_csv(layout: Layout) -> str:
+    """The table as it is shown, without emphasis."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(layout.headings)
+    writer.writerows([entry.text for entry in row] for row in layout.rows)
+    return text.getvalue()
+
+
+FORMATS: dict[str, Callable[[Layout], str]] = {
+    "markdown": to_markdown,
+    "latex": to_latex,
+    "csv": to_csv,
+}
+"""The forms that are plain text; `to_terminal` is for rich."""
+
+
+def as_text(layout: Layout, form: str) -> str:
+    """The table as `markdown`, `latex` or `csv`."""
+    if form not in FORMATS:
+        raise unknown("format of tables", form, FORMATS)
+    return FORMATS[form](layout)
