@@ -72,7 +72,8 @@ def outlines(blots: Images) -> Array:
     parts, count = ndimage.label(ridge & (slope > WEAK_EDGE), structure=TOUCHING)
     strong = np.zeros(count + 1, dtype=bool)
     strong[parts[ridge & (slope > STRONG_EDGE)]] = True
-    return strong[parts]
+    edges: Array = strong[parts]
+    return edges
 
 
 def distance_to(marked: Array) -> Array:
