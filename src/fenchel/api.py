@@ -29,7 +29,7 @@ from fenchel.adapters.parameters import Selection
 from fenchel.losses import Loss, parse
 from fenchel.models import Checkpoint, load_checkpoint
 from fenchel.names import unknown
-from fenchel.objectives import Conjugate, Objective
+from fenchel.objectives import Conjugate, MarginalEntropy, Objective
 
 logger = logging.getLogger("fenchel")
 
@@ -102,6 +102,8 @@ def adapt(
             AdaptationWarning,
             stacklevel=2,
         )
+    if isinstance(objective, MarginalEntropy) and not objective.knows_range:
+        raise objective.unknown_range()
     if isinstance(objective, Conjugate):
         _require_gradient(objective.loss)
     return Adapter(

@@ -64,6 +64,19 @@ class MarginalEntropy(Objective):
         views = [augmix(pixels, generator) * scale + offset for _ in range(self.views)]
         return torch.stack(views)
 
+    @property
+    def knows_range(self) -> bool:
+        """Whether it was told where the pixels lie, which making views needs."""
+        return self.input_range is not None or self.mean is not None
+
+    @staticmethod
+    def unknown_range() -> ValueError:
+        """The error for views of images whose range nobody told."""
+        return ValueError(
+            "AugMix views need to know the range of the input's pixels. Pass input_range=(0, 1), or "
+            "mean= and std= if images in [0, 1] are normalised before the model."
+        )
+
     def _pixel_map(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Offset and scale with x = pixels * scale + offset, pixels in [0, 1]."""
         if x.ndim != 4 or not x.dtype.is_floating_point:
@@ -75,10 +88,7 @@ class MarginalEntropy(Objective):
             low, high = self.input_range
             return torch.as_tensor(low).to(x), torch.as_tensor(high - low).to(x)
         if self.mean is None or self.std is None:
-            raise ValueError(
-                "AugMix views need to know the range of the input's pixels. Pass input_range=(0, 1), or "
-                "mean= and std= if images in [0, 1] are normalised before the model."
-            )
+            raise self.unknown_range()
         for name, value in (("mean", self.mean), ("std", self.std)):
             if len(value) not in (1, x.shape[1]):
                 raise ValueError(
