@@ -86,7 +86,7 @@ class Cell:
     learning_rate: float | None = None
     steps: int = 1
     predict: str = "after"
-    statistics: str | float = "batch"
+    statistics: Literal["batch", "source"] | float = "batch"
     parameters: str | tuple[str, ...] = "normalization"
     episodic: bool = False
     checkpoint: str = field(default="", metadata=_LABEL)
@@ -135,6 +135,7 @@ class Record:
             packed and base64-encoded. See `is_wrong`.
         order_digest: names the order of the samples.
         health: updates made and left out.
+        warnings: what the adapter warned of, such as a last batch too small for its statistics.
         versions: of Python, torch and the like, and the kind of device.
         timings: seconds, and when the cell started (seconds since 1970).
         peak_memory: bytes, of the process on a CPU, else of the device.
@@ -156,6 +157,7 @@ class Record:
     wrong_mask: str = ""
     order_digest: str = ""
     health: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     peak_memory: int | None = None

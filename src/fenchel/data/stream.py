@@ -107,6 +107,7 @@ class Batch:
     reset: bool
     _labels: Labels = field(repr=False)
     _members: Indices = field(repr=False)
+    _indices: Indices = field(repr=False)
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -118,6 +119,10 @@ class Batch:
     def reveal_shifts(self) -> Indices:
         """int64 (B,): the position in `stream.shifts` of each sample's shift."""
         return np.array(self._members)
+
+    def reveal_indices(self) -> Indices:
+        """int64 (B,): the index of each sample in the data set of its shift."""
+        return np.array(self._indices)
 
 
 @dataclass(frozen=True)
@@ -283,6 +288,7 @@ class Stream:
             reset=reset,
             _labels=labels,
             _members=members,
+            _indices=indices,
         )
 
 

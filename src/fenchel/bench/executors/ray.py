@@ -1,0 +1,128 @@
+"""Tasks of a Ray cluster, or of a Ray started on this machine.
+
+Models and data are put into Ray's object store once and fetched once by a worker process, which keeps
+them for the cells to come; the cluster's nodes need none of the files. Ray runs a task again when a
+worker or a node dies; the driver's store takes whichever result comes first.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any, final
+
+from fenchel.bench.executors.base import ATTEMPTS, EXECUTORS, Executor
+from fenchel.bench.record import Record
+from fenchel.bench.running import failed_record, guarded
+from fenchel.bench.sources import (
+    KEPT_CHECKPOINTS,
+    KEPT_SHIFTS,
+    Job,
+    ShiftSource,
+    check_digests,
+    opened_checkpoint,
+    opened_file,
+    remembering,
+)
+from fenchel.data.stream import Shift
+from fenchel.models import Checkpoint
+
+
+@final
+@EXECUTORS.register("ray")
+class Ray(Executor):
+    """Real Ray tasks with retries; `address` joins a cluster, else one is started here."""
+
+    name = "ray"
+
+    def __init__(self, workers: int = 1, address: str | None = None) -> None:
+        super().__init__(workers, address)
+        self._ray = _imported()
+        self._owns_cluster = not self._ray.is_initialized()
+        if self._owns_cluster:
+            self._start(address)
+        self.capacity = 2 * workers  # one under way and one on its way for each
+        self._models: dict[tuple[str, str], Any] = {}
+        self._data: dict[ShiftSource, Any] = {}
+        self._jobs: dict[Any, Job] = {}
+
+    def _start(self, address: str | None) -> None:
+        if address is None:
+            # Ray asks for a token file in the home folder even on a cluster of this process alone.
+            os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+            here: dict[str, Any] = {"num_cpus": self.workers, "include_dashboard": False}
+        else:
+            here = {"address": address}
+        self._ray.init(**here, log_to_driver=False, logging_level="ERROR", configure_logging=True)
+
+    def submit(self, job: Job) -> None:
+        gpus = 1 if job.device.startswith("cuda") else 0
+        task = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=ATTEMPTS - 1)(run_shipped)
+        model = self._put(self._models, (job.checkpoint, "cpu"), opened_checkpoint)
+        data = [self._put(self._data, (source.file,), opened_file) for source in job.shifts]
+        # Within a list, references arrive as references: the worker fetches what it does not have.
+        self._jobs[task.remote(job, [model, *data])] = job
+
+    def _put(self, shelf: dict[Any, Any], key: tuple[Any, ...], opened: Any) -> Any:
+        if key not in shelf:
+            shelf[key] = self._ray.put(opened(*key))
+        return shelf[key]
+
+    def wait(self, seconds: float) -> list[Record]:
+        if not self._jobs:
+            return []
+        waiting = list(self._jobs)
+        self._ray.wait(waiting, num_returns=1, timeout=seconds)
+        ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
+        return [self._result(reference) for reference in ready]
+
+    def _result(self, reference: Any) -> Record:
+        job = self._jobs.pop(reference)
+        try:
+            record: Record = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            first_line = str(error).strip().partition("\n")[0]
+            return failed_record(job, f"{type(error).__name__}: {first_line}", str(error))
+        return record
+
+    def close(self) -> None:
+        for reference in self._jobs:
+            self._ray.cancel(reference, force=True)
+        self._jobs = {}
+        if self._owns_cluster:
+            self._ray.shutdown()
+
+
+def run_shipped(job: Job, references: list[Any]) -> Record:
+    """The task: run a job whose model and data are in Ray's object store."""
+
+    def fetch() -> tuple[Checkpoint, tuple[Shift, ...]]:
+        checkpoint, digest = _fetched_checkpoint(references[0], job.device)
+        pairs = zip(job.shifts, references[1:], strict=True)
+        shifts = tuple(_fetched_shift(source, reference) for source, reference in pairs)
+        check_digests(job, digest, shifts)
+        return checkpoint, shifts
+
+    return guarded(job, fetch)
+
+
+@lru_cache(maxsize=KEPT_CHECKPOINTS)
+def _fetched_checkpoint(reference: Any, device: str) -> tuple[Checkpoint, str]:
+    checkpoint, digest = _imported().get(reference)
+    checkpoint.model.to(device)
+    return checkpoint, digest
+
+
+@lru_cache(maxsize=KEPT_SHIFTS)
+def _fetched_shift(source: ShiftSource, reference: Any) -> Shift:
+    return remembering(source.made_of(_imported().get(reference)))
+
+
+def _imported() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(
+            "the ray executor needs Ray, which is not installed. Run: pip install 'fenchel[ray]'"
+        ) from error
+    return ray

@@ -1,0 +1,185 @@
+"""Where a cell's model and data come from, and how a process keeps them between cells.
+
+A `Job` is a cell and the places of its ingredients; it is small and plain, so it can be sent to any
+process. What is opened is compared with the digests in the cell, so a file that was replaced during
+a sweep makes cells fail instead of producing numbers under a wrong name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fenchel.bench.record import Cell
+from fenchel.bench.sweep import DataChoice
+from fenchel.data import DATASETS, Dataset, corrupted, load
+from fenchel.data.base import ArrayReader, Indices, Reader
+from fenchel.data.stream import Shift, shift_to
+from fenchel.models import Checkpoint, load_checkpoint
+from fenchel.names import Registry, parse_spec
+
+RESOLVERS: Registry[Callable[[str], Path]] = Registry(
+    "kind of checkpoint", group="fenchel.checkpoints"
+)
+"""Schemes of checkpoint names: `zoo:NAME` asks `RESOLVERS["zoo"]("NAME")` for the file."""
+
+KEPT_CHECKPOINTS, KEPT_SHIFTS, KEPT_CLEAN = 8, 16, 2
+REMEMBERED_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class ShiftSource:
+    """How to open one shift: a data set, and its corruption if it has one."""
+
+    data: DataChoice
+    corruption: str | None = None
+    severity: int | None = None
+
+    @property
+    def file(self) -> ShiftSource:
+        """What must be read to make this shift: the clean data set if it is corrupted on the fly."""
+        return self if self.data.exists_corrupted else replace(self, corruption=None, severity=None)
+
+    def open(self) -> Shift:
+        """The shift, with its inputs still on disk wherever the data set allows it."""
+        return self.made_of(opened_file(self.file))
+
+    def made_of(self, dataset: Dataset) -> Shift:
+        """The shift, given what `file` names."""
+        if self.corruption is None or self.severity is None:
+            return shift_to(dataset)
+        if not self.data.exists_corrupted:
+            dataset = corrupted(
+                dataset,
+                self.corruption,
+                self.severity,
+                constants=self.data.constants,
+                seed=self.data.noise_seed,
+                textures=self.data.textures,
+            )
+        return Shift(self.corruption, self.severity, dataset)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cell and where its model and data are. `samples` is the length of its stream."""
+
+    cell: Cell
+    checkpoint: str
+    shifts: tuple[ShiftSource, ...]
+    samples: int
+    device: str = "cpu"
+
+
+def shift_sources(data: DataChoice) -> tuple[ShiftSource, ...]:
+    """Every corruption at every severity, or the data set itself."""
+    pairs = [(name, severity) for name in data.corruption_names for severity in data.severities]
+    if not pairs:
+        return (ShiftSource(_shared(data)),)
+    return tuple(ShiftSource(_shared(data), *pair) for pair in pairs)
+
+
+def _shared(data: DataChoice) -> DataChoice:
+    """The choice without what differs between shifts of one data set, so that they share a cache."""
+    return replace(data, corruptions="none", severities=(5,), limit=None)
+
+
+def resolve_checkpoint(name: str, folder: Path) -> Path:
+    """The file or folder that a sweep means by `name`: a path relative to `folder`, or `scheme:name`."""
+    scheme, colon, rest = name.partition(":")
+    if colon and scheme in RESOLVERS:
+        return RESOLVERS[scheme](rest)
+    return folder / Path(name).expanduser()
+
+
+@lru_cache(maxsize=KEPT_CHECKPOINTS)
+def opened_checkpoint(path: str, device: str) -> tuple[Checkpoint, str]:
+    """The checkpoint at `path` and its digest, kept for the cells to come: no cell modifies a model."""
+    checkpoint = load_checkpoint(path, device=device)
+    return checkpoint, checkpoint.digest
+
+
+@lru_cache(maxsize=KEPT_SHIFTS)
+def opened_shift(source: ShiftSource) -> Shift:
+    """A shift, kept for the cells to come, which read the same images again."""
+    return remembering(source.open())
+
+
+def remembering(shift: Shift) -> Shift:
+    """The shift with images kept once they are made, where making them costs more than memory."""
+    dataset = shift.dataset
+    bytes_needed = len(dataset) * int(np.prod(dataset.shape)) * (1 if dataset.is_images else 4)
+    if isinstance(dataset.reader, ArrayReader) or bytes_needed > REMEMBERED_BYTES:
+        return shift
+    reader = RememberingReader(dataset.reader, len(dataset))
+    return replace(shift, dataset=replace(dataset, reader=reader))
+
+
+@lru_cache(maxsize=KEPT_CLEAN)
+def opened_file(source: ShiftSource) -> Dataset:
+    """The data set that `ShiftSource.file` names, kept while its shifts are made."""
+    options: dict[str, Any] = {}
+    if source.corruption is not None:
+        options = {"corruption": source.corruption, "severity": source.severity}
+        options |= _written(source.data)
+    return load(source.data.name, root=source.data.root, **options)
+
+
+def _written(data: DataChoice) -> dict[str, Any]:
+    """The noise of a data set that is corrupted on the fly unless its files are there."""
+    name, written = parse_spec(data.name)
+    wanted = {"seed": data.noise_seed, "textures": data.textures}
+    known = set(DATASETS[name].options) - set(written)
+    return {option: value for option, value in wanted.items() if option in known}
+
+
+@dataclass
+class RememberingReader:
+    """Reads every row once. Images do not depend on the batch they are read in."""
+
+    reader: Reader = field(repr=False)
+    length: int
+    _rows: npt.NDArray[Any] | None = field(default=None, repr=False)
+    _known: npt.NDArray[np.bool_] | None = field(default=None, repr=False)
+
+    def __call__(self, indices: Indices) -> npt.NDArray[Any]:
+        """The rows at `indices`, as the reader behind gives them."""
+        if self._known is None:
+            self._known = np.zeros(self.length, np.bool_)
+        missing = np.unique(indices[~self._known[indices]])
+        if len(missing) or self._rows is None:
+            made = self.reader(missing)
+            if self._rows is None:
+                self._rows = np.empty((self.length, *made.shape[1:]), made.dtype)
+            self._rows[missing] = made
+            self._known[missing] = True
+        return np.ascontiguousarray(self._rows[indices])
+
+
+def ingredients(job: Job) -> tuple[Checkpoint, tuple[Shift, ...]]:
+    """Open what a job needs, from files, and refuse what is not what was planned."""
+    checkpoint, digest = opened_checkpoint(job.checkpoint, job.device)
+    shifts = tuple(opened_shift(source) for source in job.shifts)
+    check_digests(job, digest, shifts)
+    return checkpoint, shifts
+
+
+def check_digests(job: Job, model_digest: str, shifts: tuple[Shift, ...]) -> None:
+    """Raise ValueError if the model or the data changed since the sweep was planned."""
+    if model_digest != job.cell.model_digest:
+        raise ValueError(
+            f"the checkpoint must not change during a sweep; {job.checkpoint} did. Run the sweep again "
+            "to use the new one."
+        )
+    for shift, planned in zip(shifts, job.cell.shifts, strict=True):
+        if shift.dataset.digest != planned.digest:
+            raise ValueError(
+                f"the data must not change during a sweep; {planned.dataset} ({planned.title}) did. Run "
+                "the sweep again to use the new files."
+            )

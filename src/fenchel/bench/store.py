@@ -1,0 +1,345 @@
+"""The results store: one SQLite file in WAL mode, in which every result lands exactly once.
+
+| table | holds |
+|---|---|
+| `cells` | what was planned: key, cell as JSON, a text to sort by |
+| `asked` | the names under which sweeps asked for a cell, and how its settings were chosen |
+| `records` | outcomes, at most one a key: what is deterministic, what was measured, a checksum |
+| `claims` | cells under way: by which driver, and until when the claim holds without renewal |
+
+A record and the end of its claim are one transaction. A file that is damaged or of another kind is
+refused with an error; no method ever empties or replaces a store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from fenchel.bench.plan import Asked, Plan
+from fenchel.bench.record import MEASURED, Cell, Record, canonical_json
+
+APPLICATION_ID = 0x46656E63  # "Fenc"
+FORMAT_VERSION = 1
+BUSY_SECONDS = 60.0
+
+_TABLES = """
+CREATE TABLE cells (key TEXT PRIMARY KEY, cell TEXT NOT NULL, sort TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE asked (
+    key TEXT NOT NULL REFERENCES cells, method TEXT NOT NULL, selection TEXT NOT NULL,
+    PRIMARY KEY (key, method, selection)) WITHOUT ROWID;
+CREATE TABLE records (
+    key TEXT PRIMARY KEY REFERENCES cells, status TEXT NOT NULL, result TEXT NOT NULL,
+    measured TEXT NOT NULL, checksum TEXT NOT NULL);
+CREATE TABLE claims (
+    key TEXT PRIMARY KEY REFERENCES cells, owner TEXT NOT NULL, expires REAL NOT NULL
+    ) WITHOUT ROWID;
+"""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StoreError(ValueError):
+    """A store that is damaged, or a file that is no store."""
+
+
+def _explained(method: Callable[P, R]) -> Callable[P, R]:
+    """What SQLite says about a damaged file, in words that say what to do."""
+
+    @wraps(method)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except sqlite3.OperationalError as error:
+            raise OSError(f"the store {args[0].path} cannot be used: {error}.") from error  # type: ignore[attr-defined]
+        except sqlite3.DatabaseError as error:
+            raise damaged(args[0].path, str(error)) from error  # type: ignore[attr-defined]
+
+    return wrapper
+
+
+def damaged(path: Path, reason: str) -> StoreError:
+    """The error for a file that cannot be trusted."""
+    return StoreError(
+        f"a store must be a whole SQLite file of fenchel; {str(path)!r} is damaged or something else "
+        f"({reason}). It was left as it is. Restore a copy, or move it away and continue from an export "
+        "with 'fenchel bench import'."
+    )
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How far the cells of a store, or some of them, are."""
+
+    planned: int
+    done: int
+    failed: int
+    running: int
+
+    @property
+    def pending(self) -> int:
+        """Cells that nobody has begun."""
+        return self.planned - self.done - self.failed - self.running
+
+
+class Store:
+    """A results store; made if there is none. Close it, or use it as a context."""
+
+    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
+        self.path = Path(path)
+        if readonly and not self.path.is_file():
+            raise FileNotFoundError(
+                f"there is no store {str(path)!r}. 'fenchel bench SWEEP.toml' makes one beside the sweep."
+            )
+        if not self.path.exists():
+            self._make()
+        self._connection = self._open(readonly)
+
+    @classmethod
+    def open_readonly(cls, path: str | Path) -> Store:
+        """An existing store, to read only: for reports, while a sweep may be running."""
+        return cls(path, readonly=True)
+
+    # --- what is known ---------------------------------------------------------------------------
+
+    def records(self, keys: Collection[str] | None = None) -> Iterator[Record]:
+        """Every record, or those of `keys`, sorted by what the cells are about."""
+        query = (
+            "SELECT key, cell, result, measured, checksum FROM records JOIN cells USING (key) "
+            "ORDER BY sort, key"
+        )
+        for key, *texts in self._rows(query):
+            if keys is None or key in keys:
+                yield self._record(key, *texts)
+
+    def cells(self) -> Iterator[Cell]:
+        """Every cell that was ever planned, sorted like the records."""
+        for (text,) in self._rows("SELECT cell FROM cells ORDER BY sort, key"):
+            yield Cell.from_json(json.loads(text))
+
+    def asked(self) -> dict[str, tuple[Asked, ...]]:
+        """For each key, the names under which its cell was asked for: a row of a table each."""
+        found: dict[str, list[Asked]] = {}
+        query = "SELECT key, method, selection FROM asked ORDER BY key, method, selection"
+        for key, method, selection in self._rows(query):
+            found.setdefault(key, []).append(Asked(key, method, selection))
+        return {key: tuple(names) for key, names in found.items()}
+
+    def statuses(self) -> dict[str, str]:
+        """The status of every record, by key."""
+        return dict(self._rows("SELECT key, status FROM records"))
+
+    def counts(self, keys: Collection[str] | None = None) -> Counts:
+        """How far all cells are, or those of `keys`."""
+        chosen = {key for (key,) in self._rows("SELECT key FROM cells")}
+        chosen = chosen if keys is None else chosen & set(keys)
+        statuses = Counter(status for key, status in self.statuses().items() if key in chosen)
+        claims = self._rows("SELECT key FROM claims WHERE expires > ?", time.time())
+        running = sum(key in chosen for (key,) in claims)
+        return Counts(len(chosen), statuses["done"], statuses["failed"], running)
+
+    # --- what changes ----------------------------------------------------------------------------
+
+    @_explained
+    def add_plan(self, plan: Plan) -> None:
+        """Remember the cells of a plan and the names they were asked by; what is known stays."""
+        with self._transaction() as connection:
+            self._add_cells(connection, (job.cell for job in plan.jobs), plan.asked)
+
+    @_explained
+    def add_record(self, record: Record, asked: Sequence[Asked] = ()) -> bool:
+        """Store a result unless its cell has one; tells whether it was stored. Ends the claim."""
+        with self._transaction() as connection:
+            self._add_cells(connection, [record.cell], asked)
+            result = canonical_json(_without_cell(record.deterministic_json()))
+            measured = canonical_json({name: record.to_json()[name] for name in MEASURED})
+            row = (record.key, record.status, result, measured, _checksum(result))
+            inserted = connection.execute(
+                "INSERT INTO records VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING", row
+            )
+            connection.execute("DELETE FROM claims WHERE key = ?", (record.key,))
+            return inserted.rowcount == 1
+
+    @_explained
+    def forget_failures(self, keys: Collection[str]) -> int:
+        """Remove the failed records of `keys`, so that their cells are run again."""
+        with self._transaction() as connection:
+            failed = connection.execute("SELECT key FROM records WHERE status = 'failed'")
+            chosen = [(key,) for (key,) in failed.fetchall() if key in keys]
+            connection.executemany("DELETE FROM records WHERE key = ?", chosen)
+            return len(chosen)
+
+    # --- claims ----------------------------------------------------------------------------------
+
+    @_explained
+    def claim(self, keys: Sequence[str], owner: str, seconds: float, count: int = 1) -> list[str]:
+        """Take up to `count` cells of `keys` that have no record and that nobody else holds."""
+        with self._transaction() as connection:
+            now = time.time()
+            taken = {key for (key,) in connection.execute("SELECT key FROM records")}
+            query = "SELECT key FROM claims WHERE expires > ?"
+            taken |= {key for (key,) in connection.execute(query, (now,))}
+            free = [key for key in keys if key not in taken][:count]
+            connection.executemany(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?)",
+                [(key, owner, now + seconds) for key in free],
+            )
+            return free
+
+    @_explained
+    def renew(self, owner: str, seconds: float) -> None:
+        """Say that `owner` is alive: its claims hold for another `seconds`."""
+        with self._transaction() as connection:
+            query = "UPDATE claims SET expires = ? WHERE owner = ?"
+            connection.execute(query, (time.time() + seconds, owner))
+
+    @_explained
+    def release(self, owner: str) -> None:
+        """End all claims of `owner`."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM claims WHERE owner = ?", (owner,))
+
+    def owners(self) -> list[str]:
+        """Who holds claims."""
+        return [owner for (owner,) in self._rows("SELECT DISTINCT owner FROM claims")]
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the file; the last one to do so folds the log into it."""
+        self._connection.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @_explained
+    def _rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query, arguments).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing, holding the write lock from the start so that no upgrade can fail."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def _add_cells(
+        self, connection: sqlite3.Connection, cells: Iterable[Cell], asked: Iterable[Asked]
+    ) -> None:
+        connection.executemany(
+            "INSERT INTO cells VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING",
+            [(cell.key, canonical_json(cell.to_json()), sort_text(cell)) for cell in cells],
+        )
+        connection.executemany(
+            "INSERT INTO asked VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            [(name.key, name.method, name.selection) for name in asked],
+        )
+
+    def _record(self, key: str, cell: str, result: str, measured: str, checksum: str) -> Record:
+        if _checksum(result) != checksum:
+            raise damaged(self.path, f"the record {key} does not match its checksum")
+        record = Record.from_json(
+            {**json.loads(result), **json.loads(measured), "cell": json.loads(cell)}
+        )
+        if record.key != key:
+            raise damaged(self.path, f"the cell {key} does not match its key")
+        return record
+
+    def _make(self) -> None:
+        """Make the file under another name first: whoever dies here leaves no half-made store."""
+        if (log := self.path.with_name(self.path.name + "-wal")).exists():
+            raise damaged(self.path, f"it is gone, but its log {log.name} is there")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".store-", dir=self.path.parent) as folder:
+            new = Path(folder) / "new"
+            with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(_TABLES)
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            try:
+                os.link(new, self.path)
+            except FileExistsError:
+                return  # another driver was faster
+            except OSError:  # a file system without links
+                os.replace(new, self.path)
+
+    @_explained
+    def _open(self, readonly: bool) -> sqlite3.Connection:
+        with self.path.open("rb") as file:
+            if not file.read(16).startswith(b"SQLite format 3\0"):
+                raise damaged(self.path, "it does not begin like one")
+        mode = "rw"
+        if readonly:
+            # SQLite keeps an index of the log beside the file; where it cannot, nobody writes either.
+            mode = "ro" if os.access(self.path.parent, os.W_OK) else "ro&immutable=1"
+        connection = sqlite3.connect(
+            f"{self.path.resolve().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            self._check(connection)
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        ((kind,),) = connection.execute("PRAGMA application_id").fetchall()
+        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+        if kind != APPLICATION_ID:
+            raise damaged(self.path, "another program made it")
+        if version != FORMAT_VERSION:
+            raise StoreError(
+                f"this version reads stores of format {FORMAT_VERSION}; {str(self.path)!r} has format "
+                f"{version}. Use the version that made it, or export and import."
+            )
+        findings = connection.execute("PRAGMA quick_check(3)").fetchall()
+        if findings != [("ok",)]:
+            raise damaged(self.path, "; ".join(str(row[0]) for row in findings))
+
+
+def sort_text(cell: Cell) -> str:
+    """A text by which cells of one table stand together."""
+    stream = [cell.data, cell.setting, [(shift.name, shift.severity) for shift in cell.shifts]]
+    model = [cell.loss, cell.architecture, cell.model_digest]
+    way = [cell.method, cell.options, cell.optimizer, cell.learning_rate, cell.temperature]
+    return canonical_json([*stream, *model, *way, f"{cell.seed:09d}"])
+
+
+def _without_cell(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "cell"}
+
+
+def _checksum(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

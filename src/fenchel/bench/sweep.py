@@ -1,0 +1,160 @@
+"""What a sweep asks for: data x checkpoints x methods x grids x seeds, under one protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fenchel.adapters import METHODS
+from fenchel.data import DATASETS
+from fenchel.data.corruptions import (
+    CORRUPTIONS,
+    SEVERITIES,
+    TEST_CORRUPTIONS,
+    VALIDATION_CORRUPTIONS,
+)
+from fenchel.data.orders import ORDERS
+from fenchel.data.stream import PAPER_BATCH_SIZE, SETTINGS
+from fenchel.names import parse_spec, unknown
+
+CORRUPTION_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "test": TEST_CORRUPTIONS,
+    "validation": VALIDATION_CORRUPTIONS,
+    "all": (*TEST_CORRUPTIONS, *VALIDATION_CORRUPTIONS),
+    "none": (),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataChoice:
+    """A data set and how it is shifted.
+
+    Attributes:
+        name: a data set, or `name:option=value`.
+        root: the folder that holds it; None for the cache.
+        corruptions: names, or a key of `CORRUPTION_GROUPS`. None means the test corruptions for a data
+            set that exists corrupted alone (`cifar10-c`); any other is then a shift of its own.
+        severities: 1 to 5.
+        constants: of corruptions applied on the fly; None chooses by the image size.
+        noise_seed: of corruptions applied on the fly.
+        textures: folder of frost textures for them.
+        limit: a random subset of that many images of each shift; None for all.
+    """
+
+    name: str
+    root: str | None = None
+    corruptions: str | Sequence[str] | None = None
+    severities: Sequence[int] = (5,)
+    constants: str | None = None
+    noise_seed: int = 0
+    textures: str | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        DATASETS[parse_spec(self.name)[0]]
+        for corruption in self.corruption_names:
+            if corruption not in CORRUPTIONS:
+                raise unknown("corruption", corruption, [*CORRUPTIONS, *CORRUPTION_GROUPS])
+        for severity in self.severities:
+            if isinstance(severity, bool) or severity not in SEVERITIES:
+                raise ValueError(f"severities are whole numbers from 1 to 5; got {severity!r}.")
+        if not self.severities:
+            raise ValueError("severities must name at least one; got none. Write severities = [5].")
+        _check_count("limit", self.limit)
+
+    @property
+    def exists_corrupted(self) -> bool:
+        """Whether the data set itself takes the name of a corruption, as `cifar10-c` does."""
+        return "corruption" in DATASETS[parse_spec(self.name)[0]].options
+
+    @property
+    def corruption_names(self) -> tuple[str, ...]:
+        """The corruptions one by one; none where the data set is the shift."""
+        chosen = self.corruptions
+        if chosen is None:
+            chosen = "test" if self.exists_corrupted else "none"
+        if isinstance(chosen, str):
+            return CORRUPTION_GROUPS.get(chosen, (chosen,))
+        return tuple(chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodChoice:
+    """A method and the grid of its settings: one value is a grid of one.
+
+    Attributes:
+        name: a registered method.
+        grid: setting -> values. Settings of `fenchel.adapt` (`learning_rate`, `temperature`, `optimizer`,
+            `steps`, `parameters`, `predict`, `statistics`, `episodic`) and of the method's objective.
+        tuned: a file written by `fenchel tune`, which supplies the tuned settings.
+    """
+
+    name: str
+    grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    tuned: str | None = None
+
+    def __post_init__(self) -> None:
+        METHODS[self.name]
+        for setting, values in self.grid.items():
+            if not values:
+                raise ValueError(
+                    f"a grid needs at least one value; {setting} of {self.name} has none. Leave it out "
+                    "for the default."
+                )
+
+    def settings(self) -> Iterator[dict[str, Any]]:
+        """Every combination of the grid, the last setting changing fastest."""
+        for values in product(*self.grid.values()):
+            yield dict(zip(self.grid, values, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamChoice:
+    """The protocol of every cell; the settings of `fenchel.adapt` here are defaults of the methods."""
+
+    setting: str = "reset"
+    order: str = "shuffled"
+    concentration: float = 0.1
+    batch_size: int = PAPER_BATCH_SIZE
+    predict: str = "after"
+    statistics: str | float = "batch"
+    episodic: bool = False
+
+    def __post_init__(self) -> None:
+        if self.setting not in SETTINGS:
+            raise unknown("setting", self.setting, SETTINGS)
+        if self.order not in ORDERS:
+            raise unknown("order", self.order, ORDERS)
+        if self.predict not in ("after", "before"):
+            raise unknown("predict", self.predict, ("after", "before"))
+        if not self.concentration > 0:
+            raise ValueError(f"the concentration must be positive; got {self.concentration!r}.")
+        _check_count("batch_size", self.batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A whole sweep. Checkpoints are paths, taken relative to `folder`."""
+
+    data: Sequence[DataChoice]
+    checkpoints: Sequence[str]
+    methods: Sequence[MethodChoice]
+    seeds: Sequence[int] = (0,)
+    stream: StreamChoice = field(default_factory=StreamChoice)
+    folder: Path = Path()
+
+    def __post_init__(self) -> None:
+        for name in ("data", "checkpoints", "methods", "seeds"):
+            if not getattr(self, name):
+                raise ValueError(f"a sweep needs {name}; got none. See docs/benchmark.md.")
+        for seed in self.seeds:
+            if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+                raise ValueError(f"seeds are whole numbers from 0; got {seed!r}.")
+
+
+def _check_count(name: str, value: int | None) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")

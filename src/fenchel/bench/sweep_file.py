@@ -1,0 +1,167 @@
+"""Read a sweep from TOML; every mistake names the file, the line and the nearest valid name.
+
+checkpoints = ["runs/poly"]             # files or folders of training runs
+seeds = [0, 1, 2]
+
+[data]                                  # or several [[data]]
+name = "cifar10-c"
+corruptions = "test"                    # test, validation, all, none, or a list
+severities = [5]
+
+[stream]
+batch_size = 200
+
+[[methods]]
+name = ["conjugate", "entropy"]
+learning_rate = [1e-3, 1e-2]            # a list is a grid
+optimizer = "adam"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fenchel.adapters import METHODS
+from fenchel.bench.canonical import ADAPTATION_DEFAULTS, known_options
+from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice, Sweep
+from fenchel.bench.toml_lines import Document, KeyPath
+from fenchel.losses import CrossEntropy
+from fenchel.names import unknown
+
+T = TypeVar("T")
+
+_TOP_LEVEL = ("data", "checkpoints", "methods", "seeds", "stream")
+_LIST_VALUED = ("parameters", "input_range", "mean", "std")
+"""Settings whose one value is a list already: a grid of them is a list of lists."""
+
+
+def read_sweep(path: str | Path) -> Sweep:
+    """The sweep in a TOML file; its paths are relative to the file."""
+    document = Document(Path(path))
+    document.check_keys((), document.values, _TOP_LEVEL, "a sweep")
+    for name in ("data", "checkpoints", "methods"):
+        if name not in document.values:
+            raise document.error((), f"a sweep needs {name!r}, which is missing.")
+    return _located(
+        document,
+        (),
+        Sweep,
+        {
+            "data": _data(document),
+            "checkpoints": _list_of(document, ("checkpoints",), str),
+            "methods": _methods(document),
+            "seeds": _list_of(document, ("seeds",), int, default=[0]),
+            "stream": _choice(
+                document, ("stream",), document.values.get("stream", {}), StreamChoice
+            ),
+            "folder": Path(path).parent,
+        },
+    )
+
+
+def _data(document: Document) -> list[DataChoice]:
+    given = document.values["data"]
+    if isinstance(given, list):
+        places: list[tuple[KeyPath, Any]] = [(("data", n), item) for n, item in enumerate(given)]
+    else:
+        places = [(("data",), given)]
+    choices = []
+    for path, table in places:
+        if isinstance(table, Mapping) and "name" not in table:
+            raise document.error(path, "data needs the name of a data set: name = 'cifar10-c'.")
+        choice = _choice(document, path, table, DataChoice)
+        paths: dict[str, Any] = {
+            name: str(document.path.parent / Path(value).expanduser())
+            for name in ("root", "textures")
+            if (value := getattr(choice, name)) is not None
+        }
+        choices.append(dataclasses.replace(choice, **paths))
+    return choices
+
+
+def _methods(document: Document) -> list[MethodChoice]:
+    choices: list[MethodChoice] = []
+    for number, given in enumerate(_list_of(document, ("methods",), (str, dict))):
+        path: KeyPath = ("methods", number)
+        table = {"name": given} if isinstance(given, str) else given
+        if "name" not in table:
+            raise document.error(path, "a method needs its name: name = 'conjugate'.")
+        names = table["name"] if isinstance(table["name"], list) else [table["name"]]
+        for name in names:
+            choices.append(_method(document, path, str(name), table))
+    return choices
+
+
+def _method(document: Document, path: KeyPath, name: str, table: Mapping[str, Any]) -> MethodChoice:
+    if name not in METHODS:
+        raise document.error((*path, "name"), unknown("method", name, METHODS))
+    document.check_keys(path, table, _settings_of(name), f"method {name!r}")
+    grid = {
+        setting: _as_grid(setting, value)
+        for setting, value in table.items()
+        if setting not in ("name", "tuned")
+    }
+    tuned = table.get("tuned")
+    arguments = {
+        "name": name,
+        "grid": grid,
+        "tuned": None if tuned is None else str(document.path.parent / str(tuned)),
+    }
+    return _located(document, path, MethodChoice, arguments)
+
+
+def _settings_of(method: str) -> list[str]:
+    return ["name", "tuned", *ADAPTATION_DEFAULTS, *known_options(method, CrossEntropy())]
+
+
+def _as_grid(setting: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        return [value]
+    if setting in _LIST_VALUED and not (value and isinstance(value[0], list)):
+        return [value]
+    return value
+
+
+def _choice(document: Document, path: KeyPath, table: Any, kind: type[T]) -> T:
+    """A dataclass from a table with its fields."""
+    fields = [item.name for item in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    document.check_keys(path, table, fields, f"[{path[0]}]")
+    if isinstance(table.get("severities"), int):
+        table = {**table, "severities": [table["severities"]]}
+    return _located(document, path, kind, table)
+
+
+def _located(
+    document: Document, path: KeyPath, make: Callable[..., T], arguments: Mapping[str, Any]
+) -> T:
+    """Build something; if a value is refused, blame the line of the first key that it mentions."""
+    try:
+        return make(**arguments)
+    except (ValueError, TypeError) as error:
+        message = str(error)
+        guilty = next((name for name in arguments if _blames(message, name, arguments)), None)
+        raise document.error(path if guilty is None else (*path, guilty), message) from error
+
+
+def _blames(message: str, name: str, arguments: Mapping[str, Any]) -> bool:
+    value = arguments[name]
+    values = value if isinstance(value, list) else [value]
+    singular = name.removesuffix("s")
+    return singular in message or any(isinstance(v, str) and repr(v) in message for v in values)
+
+
+def _list_of(
+    document: Document,
+    path: KeyPath,
+    kind: type | tuple[type, ...],
+    default: list[Any] | None = None,
+) -> list[Any]:
+    given = document.values.get(str(path[0]), default)
+    if not isinstance(given, list) or not all(isinstance(item, kind) for item in given):
+        raise document.error(path, f"{path[0]} is a list; got {given!r}.")
+    if not given:
+        raise document.error(path, f"{path[0]} must not be empty.")
+    return given
