@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from fenchel.cli import adapt, data, demo, derive, listing, train
+from fenchel.cli import adapt, bench, data, demo, derive, listing, train, tune
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app.command("demo")(demo.demo)
 app.command("adapt")(adapt.adapt_images)
 app.command("derive")(derive.derive_loss)
 app.command("train")(train.train)
+app.add_typer(bench.app, name="bench")
+app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")
 app.command("list")(listing.list_names)
 

@@ -1,0 +1,91 @@
+"""`fenchel tune`: choose hyper-parameters on the validation corruptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from fenchel.cli.bench import (
+    AsJson,
+    Device,
+    DryRun,
+    ExecutorName,
+    Limit,
+    RayAddress,
+    Sweep,
+    Workers,
+    run_in_store,
+    tell_estimate,
+)
+from fenchel.cli.console import EXIT_FAILURES, out, print_json
+from fenchel.cli.devices import pick_device
+
+
+def tune(
+    sweep: Sweep,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The file to write; by default SWEEP-tuned.json."),
+    ] = None,
+    learning_rate: Annotated[
+        list[float] | None,
+        typer.Option("--learning-rate", help="Repeat for several. Default: 1e-1 to 1e-4."),
+    ] = None,
+    temperature: Annotated[
+        list[float] | None,
+        typer.Option("--temperature", help="Repeat for several. Default: 1 to 5."),
+    ] = None,
+    optimizer: Annotated[
+        list[str] | None, typer.Option("--optimizer", help="Repeat for several. Default: both.")
+    ] = None,
+    workers: Workers = None,
+    executor: ExecutorName = None,
+    ray_address: RayAddress = None,
+    limit: Limit = None,
+    store: Annotated[
+        Path | None, typer.Option("--store", help="Of the trials; by default beside the file.")
+    ] = None,
+    dry_run: DryRun = False,
+    device: Device = "cpu",
+    json: AsJson = False,
+) -> None:
+    """Try a grid for every method of a sweep on the four validation corruptions; keep the best.
+
+    The same budget for every method. The sweep's own corruptions are never opened. Use the file in
+    a sweep: tuned = "SWEEP-tuned.json" in a method.
+    """
+    from fenchel.bench.selection import Grid, select, tuning_plan
+    from fenchel.bench.store import Store
+    from fenchel.bench.sweep_file import read_sweep
+
+    given = {"learning_rate": learning_rate, "temperature": temperature, "optimizer": optimizer}
+    grid = Grid(**{name: tuple(values) for name, values in given.items() if values})  # type: ignore[arg-type]
+    target = out_file or sweep.with_name(f"{sweep.stem}-tuned.json")
+    path = store or target.with_suffix(".sqlite")
+    plan = tuning_plan(read_sweep(sweep), grid, limit=limit, device=pick_device(device))
+    if dry_run:
+        tell_estimate(plan, path, workers or 1, json)
+        return
+    summary = run_in_store(plan, path, executor, workers, ray_address)
+    keys = set(plan.keys)
+    with Store.open_readonly(path) as opened:
+        asked = {key: names for key, names in opened.asked().items() if key in keys}
+        tuned = select(opened.records(keys), asked, grid)
+    tuned.write(target)
+    if json:
+        print_json([{"method": choice.method, **choice.settings} for choice in tuned.choices])
+    else:
+        table = Table("source", "method", *grid.settings(), "error %", "trials", box=None)
+        for choice in tuned.choices:
+            source = f"{choice.architecture}, {choice.loss}"
+            values = [str(value) for value in choice.settings.values()]
+            error = f"{choice.validation_error:.2f}"
+            table.add_row(source, choice.method, *values, error, str(choice.trials))
+        out.print(table)
+        out.print(Text(f"written: {target}"), soft_wrap=True)
+    if summary.failed:
+        raise typer.Exit(EXIT_FAILURES)
