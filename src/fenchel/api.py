@@ -52,7 +52,10 @@ def adapt(
     statistics: Statistics = "batch",
     parameters: Selection = "normalization",
     episodic: bool = False,
+    update_every: int = 1,
     logits: Callable[[Any], Tensor] | None = None,
+    channels_last: bool | None = None,
+    compile: bool = False,  # noqa: A002
     seed: int = 0,
     **options: Any,
 ) -> Adapter:
@@ -69,9 +72,13 @@ def adapt(
     predict: `after` the update on the same batch (a second forward), or `before` it.
     statistics: of batch-normalisation layers: the `batch`'s, the `source`'s, or the weight in (0, 1)
         with which every batch enters the running statistics.
-    parameters: which move: `normalization` layers, `all`, names or patterns, or a predicate.
+    parameters: which move: `normalization` layers, `last:1` for those of the last stage alone, `all`,
+        names or patterns, or a predicate.
     episodic: reset before every batch.
+    update_every: update on every k-th batch only; the others are predicted with what was learnt.
     logits: picks the logits, classes on the last axis, out of what the model returns.
+    channels_last: images in channels-last memory; by default where a batch is large enough to gain.
+    compile: run the network through torch.compile (its first batch takes a minute or more).
 
     >>> import fenchel
     >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
@@ -116,7 +123,10 @@ def adapt(
             steps=steps,
             predict=predict,
             episodic=episodic,
+            update_every=update_every,
             logits=logits or pick_logits,
+            channels_last=channels_last,
+            compile=compile,
             seed=seed,
         ),
     )

@@ -27,9 +27,13 @@ from fenchel.adapters.normalization import (
 )
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.parameters import Selection, moving_names
+from fenchel.adapters.reuse import Reuse
 from fenchel.adapters.state import State, fresh_counts
 from fenchel.adapters.step import Inputs, Network, Step
 from fenchel.objectives import Objective
+
+CHANNELS_LAST_ELEMENTS = 2**19
+"""From here on images are put into channels-last memory, unless the settings say otherwise."""
 
 Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
 
@@ -45,13 +49,18 @@ class Settings:
     steps: int = 1
     predict: Literal["after", "before"] = "after"
     episodic: bool = False
+    update_every: int = 1
     logits: Callable[[Any], Tensor] = guards.pick_logits
+    channels_last: bool | None = None
+    compile: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_statistics(self.statistics)
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number of at least 1; got {self.steps!r}.")
+        for name in ("steps", "update_every"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
         if self.predict not in ("after", "before"):
             raise ValueError(f"predict must be 'after' or 'before'; got {self.predict!r}.")
 
@@ -120,6 +129,8 @@ class Adapter(nn.Module):
             size = inputs.samples().shape[0]
             if self._mode == "disabled" or size == 0:
                 return self._source({}, inputs)
+            if self._prefers_channels_last(inputs.samples()):
+                inputs = inputs.in_channels_last()
             if self._batch_norms and self.settings.statistics == "batch":
                 self._warn_once(size)
             try:
@@ -133,7 +144,8 @@ class Adapter(nn.Module):
         if self._mode == "frozen":
             return self._step.predict_only(self.state, inputs)
         state = self._fresh(self.state) if self.settings.episodic else self.state
-        state, output = self._step(state, inputs)
+        due = state.step % self.settings.update_every == 0
+        state, output = self._step(state, inputs, update=due)
         # The only assignment, and the last: an exception anywhere above leaves all as it was.
         self.state = replace(state, batches=state.batches + 1, samples=state.samples + size)
         return output
@@ -255,7 +267,7 @@ class Adapter(nn.Module):
         """Skeletons and tensors for running the model, read afresh from the user's model."""
         plain = uncompiled(self.model)
         self._batch_norms = batch_norm_layers(plain)
-        run = runner(self.model)
+        run = runner(self.model, compiled=self.settings.compile)
         fixed = {name: _ordinary(value) for name, value in plain.named_parameters()}
         buffers = {name: value.detach().clone() for name, value in plain.named_buffers()}
         fixed |= {name: buffers.pop(name) for name in recorded_statistics(plain) if name in buffers}
@@ -269,6 +281,10 @@ class Adapter(nn.Module):
             twin, self._mixed_names = mix_in_statistics(skeleton(plain), statistics)
             # Never compiled: the compiler takes modules that differ in their hooks for the same.
             mixing = replace(network, module=twin, run=functional_call)
+        if run is functional_call and self._names:
+            # On a skeleton of its own: the source's passes must not meet what an update kept.
+            twin = network.module if statistics == "batch" else skeleton(plain)
+            network = replace(network, module=twin, reuse=Reuse(twin, self._names))
         self._step = Step(
             network=network,
             mixing=mixing if self._mixed_names else None,
@@ -301,6 +317,14 @@ class Adapter(nn.Module):
             samples=state.samples,
             resets=state.resets + 1,
         )
+
+    def _prefers_channels_last(self, samples: Tensor) -> bool:
+        """Asked for, or a batch of images so large that the faster convolutions pay."""
+        if samples.ndim != 4 or not samples.is_floating_point():
+            return False
+        if self.settings.channels_last is not None:
+            return self.settings.channels_last
+        return samples.device.type in ("cpu", "cuda") and samples.numel() >= CHANNELS_LAST_ELEMENTS
 
     def _set_mode(self, mode: Mode) -> None:
         if self._mode == "unloaded":

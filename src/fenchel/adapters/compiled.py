@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 from torch.func import functional_call
 
@@ -18,17 +19,20 @@ def uncompiled(model: nn.Module) -> nn.Module:
     return getattr(model, "_orig_mod", model)
 
 
-def runner(model: nn.Module) -> Callable[..., Any]:
+def runner(model: nn.Module, *, compiled: bool = False) -> Callable[..., Any]:
     """`functional_call`, compiled with the model's own options if the model is compiled.
 
-    Adapters of one compiled model share what was compiled.
+    `compiled` asks for `torch.compile` with its defaults on a model that is not. Adapters of one model
+    share what was compiled.
     """
-    if not hasattr(model, "_orig_mod"):
+    is_compiled = hasattr(model, "_orig_mod")
+    if not is_compiled and not compiled:
         return functional_call
     if model not in _RUNNERS:
         # The compiler counts its graphs by code object and gives up at a few: a copy for every model.
         call = FunctionType(_functional_call.__code__.replace(), globals())
-        _RUNNERS[model] = model.dynamo_ctx(call)  # type: ignore[operator]
+        compiler = model.dynamo_ctx if is_compiled else torch.compile
+        _RUNNERS[model] = compiler(call)  # type: ignore[operator]
     return _RUNNERS[model]
 
 

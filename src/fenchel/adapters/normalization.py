@@ -74,7 +74,18 @@ def skeleton(model: nn.Module) -> nn.Module:
             "that your model is never modified. Remove attributes that cannot be copied, such as open "
             "files and locks."
         ) from error
+    for module in twin.modules():
+        if isinstance(module, nn.GroupNorm):
+            module.register_forward_pre_hook(_safe_for_group_norm)
     return twin.eval()
+
+
+def _safe_for_group_norm(layer: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Keep PyTorch from crashing: on the CPU, the backward pass of group normalisation follows a null
+    pointer when its input lies in channels-last memory and needs no gradient (seen in 2.13).
+    """
+    first, *others = inputs
+    return inputs if first.requires_grad else (first.contiguous(), *others)
 
 
 def use_batch_statistics(twin: nn.Module) -> nn.Module:

@@ -11,9 +11,9 @@ from fenchel.adapters.normalization import is_normalization
 from fenchel.names import unknown
 
 Selection = str | Collection[str] | Callable[[str, Tensor], bool]
-"""A policy ("normalization" or "all"), names or patterns such as "layer4.*.weight", or a predicate."""
+"""A policy ("normalization", "last:1", "all"), names or patterns such as "layer4.*.weight", a predicate."""
 
-POLICIES = ("normalization", "all")
+POLICIES = ("normalization", "last:1", "all")
 
 
 def moving_names(model: nn.Module, selection: Selection) -> list[str]:
@@ -27,6 +27,8 @@ def moving_names(model: nn.Module, selection: Selection) -> list[str]:
         chosen = list(names)
     elif selection == "normalization":
         chosen = _of_normalization_layers(model, names)
+    elif isinstance(selection, str) and selection.startswith("last:"):
+        chosen = _of_last_stages(model, _of_normalization_layers(model, names), selection)
     else:
         chosen = _by_pattern(list(names), selection)
     if not chosen:
@@ -53,6 +55,31 @@ def _of_normalization_layers(model: nn.Module, names: Iterable[str]) -> list[str
             f"parameters={list(names)[-2:]!r}."
         )
     return chosen
+
+
+def _of_last_stages(model: nn.Module, chosen: list[str], selection: str) -> list[str]:
+    """Those of the last stages, so that everything in front of them is computed once a batch.
+
+    A stage is a child of the network with normalisation layers in it; wrappers around a single such
+    child are looked through.
+    """
+    stages, prefix, holder = [""], "", model
+    while len(stages) == 1:
+        prefix = stages[0]
+        holder = model.get_submodule(prefix.removesuffix("."))
+        paths = [f"{prefix}{name}." for name, _ in holder.named_children()]
+        inside = [path for path in paths if any(name.startswith(path) for name in chosen)]
+        if not inside:
+            break
+        stages = inside
+    count = selection.removeprefix("last:")
+    if not count.isdigit() or not 1 <= int(count) <= len(stages):
+        raise ValueError(
+            f"parameters='last:N' needs N from 1 to the number of stages with normalisation layers, "
+            f"{len(stages)} here ({', '.join(path.removesuffix('.') for path in stages)}); got "
+            f"{selection!r}."
+        )
+    return [name for name in chosen if name.startswith(tuple(stages[-int(count) :]))]
 
 
 def _by_pattern(names: list[str], selection: object) -> list[str]:

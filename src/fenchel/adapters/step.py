@@ -8,6 +8,7 @@ the moving parameters and the running statistics taken from the state. A step th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from fenchel.adapters.guards import check_logits
 from fenchel.adapters.optimizers import Optimizer
+from fenchel.adapters.reuse import Reuse
 from fenchel.adapters.state import State, Tensors
 from fenchel.objectives import Objective, mean_over_kept
 
@@ -43,6 +45,10 @@ class Inputs:
         old = self.samples()
         return self._mapped(lambda value: samples if value is old else value)
 
+    def in_channels_last(self) -> Inputs:
+        """The same call with images in channels-last memory, where convolutions are fastest."""
+        return self.with_samples(self.samples().contiguous(memory_format=torch.channels_last))
+
     def copied(self) -> Inputs:
         """The same call on copies, for a model that writes into what it is given."""
         return self._mapped(Tensor.clone)
@@ -65,6 +71,8 @@ class Network:
     """Buffers that a module might write into as it runs: every pass starts from copies of them."""
     run: Callable[..., Any]
     """`functional_call`, or its compiled form."""
+    reuse: Reuse | None = None
+    """What the passes over one batch share, where the modules are run as they are."""
 
     def __call__(self, moving: Tensors, inputs: Inputs) -> Any:
         """The model's output with the moving tensors in place of its own."""
@@ -87,27 +95,42 @@ class Step:
     logits: Callable[[Any], Tensor]
     seed: int
 
-    def __call__(self, state: State, inputs: Inputs) -> tuple[State, Any]:
-        """Adapt on one batch and predict it."""
+    def __call__(self, state: State, inputs: Inputs, *, update: bool = True) -> tuple[State, Any]:
+        """Adapt on one batch and predict it; without the update, running statistics still move."""
         state, output = self._mixed_in(state, inputs)
-        if self.objective is None:
-            output = self._predicted(state, inputs) if output is None else output
-        else:
-            before = self.predict == "before"
-            state, output = self._updated(state, inputs, with_output=before)
-            for _ in range(self.steps - 1):
-                state, _ = self._updated(state, inputs, with_output=False)
-            if not before:
+        try:
+            if self.objective is not None and update:
+                state, output = self._adapted(state, inputs)
+            elif output is None:
                 output = self._predicted(state, inputs)
+        finally:
+            if self.network.reuse is not None:
+                self.network.reuse.forget()
         return replace(state, step=state.step + 1), output
+
+    def _adapted(self, state: State, inputs: Inputs) -> tuple[State, Any]:
+        before = self.predict == "before"
+        state, output = self._updated(state, inputs, with_output=before)
+        for _ in range(self.steps - 1):
+            state, _ = self._updated(state, inputs, with_output=False, again=True)
+        if not before:
+            output = self._predicted(state, inputs)
+        return state, output
 
     def predict_only(self, state: State, inputs: Inputs) -> Any:
         """The prediction of the state as it is."""
         return self._predicted(state, inputs)
 
     def _predicted(self, state: State, inputs: Inputs) -> Any:
-        with torch.no_grad():
+        with torch.no_grad(), self._passing(again=True):
             return self.network({**state.parameters, **state.statistics}, inputs)
+
+    def _passing(self, *, again: bool) -> AbstractContextManager[None]:
+        """The first pass over a batch keeps what a later one may use again."""
+        reuse = self.network.reuse
+        if reuse is None:
+            return nullcontext()
+        return reuse.returning() if again else reuse.keeping()
 
     def _mixed_in(self, state: State, inputs: Inputs) -> tuple[State, Any]:
         """Let the batch enter the running statistics, where the adapter keeps such a mix."""
@@ -123,14 +146,16 @@ class Step:
         statistics = _chosen(fine, statistics, state.statistics)
         return replace(state, statistics=statistics, counts=counts), output
 
-    def _updated(self, state: State, inputs: Inputs, *, with_output: bool) -> tuple[State, Any]:
+    def _updated(
+        self, state: State, inputs: Inputs, *, with_output: bool, again: bool = False
+    ) -> tuple[State, Any]:
         """One gradient step of the moving parameters; on request the prediction before it, too."""
         assert self.objective is not None
         with torch.enable_grad():
             moving = {
                 name: value.detach().requires_grad_() for name, value in state.parameters.items()
             }
-            logits, output = self._scores(moving, state, inputs, with_output)
+            logits, output = self._scores(moving, state, inputs, with_output, again)
             loss, any_kept = mean_over_kept(self.objective(logits), self.objective.keep(logits))
             gradients = dict(
                 zip(
@@ -159,7 +184,7 @@ class Step:
         return state, output
 
     def _scores(
-        self, moving: Tensors, state: State, inputs: Inputs, with_output: bool
+        self, moving: Tensors, state: State, inputs: Inputs, with_output: bool, again: bool
     ) -> tuple[Tensor, Any]:
         """The logits that the objective sees, and on request the plain prediction."""
         assert self.objective is not None
@@ -167,7 +192,8 @@ class Step:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + state.step)
         views = self.objective.make_views(inputs.samples(), generator)
         if views is None:
-            output = self.network(tensors, inputs)
+            with self._passing(again=again):
+                output = self.network(tensors, inputs)
             logits = self._picked(output, inputs)
             if with_output and _is_plain(output):
                 return logits, pytree.tree_map_only(Tensor, Tensor.detach, output)
