@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -48,11 +49,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows of entries under headings; the first column names the row."""
+    """Rows of entries under headings; the first `names` columns are words, the others numbers."""
 
     caption: str
     headings: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
+    names: int = 1
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -62,29 +64,27 @@ class Layout:
                 )
 
 
-def to_terminal(layout: Layout) -> Table:
+def to_terminal(layout: Layout) -> Group:
     """For `rich` to print; text from data is never read as markup."""
     shown = Table(
-        title=Text(layout.caption),
-        title_justify="left",
-        title_style="",
         box=None,
         padding=(0, 1, 0, 0),
         pad_edge=False,
         header_style="bold underline",
     )
     for index, heading in enumerate(layout.headings):
-        wrapped = Text(heading.replace(" ", "\n") if index else heading)
-        shown.add_column(wrapped, justify="right" if index else "left", no_wrap=True)
+        is_name = index < layout.names
+        wrapped = Text(heading if is_name else heading.replace(" ", "\n"))
+        shown.add_column(wrapped, justify="left" if is_name else "right", no_wrap=True)
     for row in layout.rows:
         cells = [Text(entry.text, "bold" if entry.emphasis == "best" else "") for entry in row]
         shown.add_row(*cells, style="red" if row[0].emphasis == "row" else None)
-    return shown
+    return Group(Text(layout.caption), shown)
 
 
 def to_markdown(layout: Layout) -> str:
     """A pipe table, best entries in bold."""
-    ruler = [":--"] + ["--:"] * (len(layout.headings) - 1)
+    ruler = [":--"] * layout.names + ["--:"] * (len(layout.headings) - layout.names)
     lines = [[_markdown(heading) for heading in layout.headings], ruler]
     for row in layout.rows:
         lines.append(
@@ -104,7 +104,7 @@ def _markdown(text: str) -> str:
 
 def to_latex(layout: Layout) -> str:
     """A `table` for the package booktabs, best entries in bold."""
-    columns = "l" + "r" * (len(layout.headings) - 1)
+    columns = "l" * layout.names + "r" * (len(layout.headings) - layout.names)
     body = "\n".join(
         "    " + " & ".join(_latex_entry(entry) for entry in row) + r" \\" for row in layout.rows
     )

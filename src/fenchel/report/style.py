@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,7 @@ _STYLE: Any = {
     "legend.frameon": False,
     "lines.linewidth": 1.7,
     "figure.dpi": 150,
+    "text.parse_math": False,
     "savefig.bbox": "tight",
     "svg.fonttype": "none",
     "svg.hashsalt": "fenchel",
@@ -91,13 +93,13 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(path, format=suffix, metadata=_undated(suffix))
 
 
-def as_svg(figure: Figure) -> str:
-    """The figure as an SVG element, to stand inside a page."""
+def as_svg(figure: Figure, prefix: str = "") -> str:
+    """The figure as an SVG element, to stand inside a page; `prefix` keeps its ids apart."""
     buffer = io.StringIO()
     with styled():
         figure.savefig(buffer, format="svg", metadata=_undated("svg"))
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return re.sub(r'(id="|url\(#|href="#)', rf"\1{prefix}", text[text.index("<svg") :])
 
 
 def _undated(suffix: str) -> dict[str, None] | None:

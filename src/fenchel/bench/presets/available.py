@@ -1,0 +1,176 @@
+"""What of a preset can be run here: checkpoints and data that are present, and how to get the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fenchel.bench.plan import Plan, make_plan
+from fenchel.bench.presets.base import Line, Preset, Scale, SourceModel
+from fenchel.bench.sources import ShiftSource, shift_sources
+from fenchel.bench.sweep import DataChoice, StreamChoice, Sweep
+from fenchel.data import DATASETS
+from fenchel.models import Metadata, read_metadata
+from fenchel.names import parse_spec
+
+EMPTY = Plan((), ())
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that lines of a preset need and that is not here."""
+
+    what: str
+    how: str
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint on disk and what it says of itself."""
+
+    path: Path
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class LinePlan:
+    """What is run for a line: nothing where the model or all of the data are missing."""
+
+    line: Line
+    scale: Scale
+    plan: Plan
+    checkpoint: FoundCheckpoint | None
+    shifts: int
+    shifts_wanted: int
+    missing: tuple[Missing, ...]
+
+
+@dataclass(frozen=True)
+class PresetPlan:
+    """What is run for a preset at a scale."""
+
+    preset: Preset
+    scale: str
+    lines: tuple[LinePlan, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """All lines together, each cell once."""
+        jobs = {job.cell.key: job for line in self.lines for job in line.plan.jobs}
+        asked = dict.fromkeys(name for line in self.lines for name in line.plan.asked)
+        return Plan(tuple(jobs.values()), tuple(asked))
+
+    @property
+    def missing(self) -> dict[Missing, tuple[str, ...]]:
+        """What is not here, with the lines that need it."""
+        found: dict[Missing, list[str]] = {}
+        for line in self.lines:
+            for item in line.missing:
+                found.setdefault(item, []).append(line.line.title)
+        return {item: tuple(titles) for item, titles in found.items()}
+
+
+def find_checkpoints(places: Iterable[str | Path]) -> tuple[FoundCheckpoint, ...]:
+    """Every checkpoint at the given files and below the given folders, sorted by path."""
+    found: dict[Path, FoundCheckpoint] = {}
+    for place in map(Path, places):
+        if not place.is_dir():
+            found[place] = FoundCheckpoint(place, read_metadata(place))
+            continue
+        for file in sorted(place.rglob("*.safetensors")):
+            try:
+                found[file] = FoundCheckpoint(file, read_metadata(file))
+            except (ValueError, OSError):
+                continue  # the state of a training run, or weights of another program
+    return tuple(found.values())
+
+
+def plan_preset(
+    preset: Preset, scale: str, checkpoints: Sequence[FoundCheckpoint], *, device: str = "cpu"
+) -> PresetPlan:
+    """The runs of a preset for which model and data are here.
+
+    >>> from fenchel.bench.presets import PRESETS
+    >>> len(plan_preset(PRESETS["table-ce-digits"], "smoke", ()).plan.jobs)
+    0
+    """
+    if preset.unavailable:
+        raise ValueError(
+            f"a preset needs its method; {preset.name} cannot be run: {preset.unavailable}. Choose "
+            "another one of 'fenchel reproduce list'."
+        )
+    lines = tuple(
+        _plan_line(line, preset.scale(line, scale), checkpoints, device) for line in preset.lines
+    )
+    return PresetPlan(preset, scale, lines)
+
+
+def _plan_line(
+    line: Line, scale: Scale, checkpoints: Sequence[FoundCheckpoint], device: str
+) -> LinePlan:
+    checkpoint = _choose(line.source, checkpoints)
+    missing = [] if checkpoint else [_missing_checkpoint(line.source, scale)]
+    wanted = shift_sources(DataChoice(name=line.data, severities=line.severities))
+    present = [source for source in wanted if _can_open(source)]
+    if len(present) < len(wanted):
+        missing.append(_missing_data(line.data, len(wanted) - len(present), len(wanted)))
+    plan = EMPTY
+    if checkpoint and present:
+        sweep = Sweep(
+            data=_choices(line.data, present, scale.limit),
+            checkpoints=[str(checkpoint.path)],
+            methods=line.choices,
+            seeds=scale.seeds,
+            stream=StreamChoice(batch_size=scale.batch_size),
+        )
+        plan = make_plan(sweep, device=device)
+    return LinePlan(line, scale, plan, checkpoint, len(present), len(wanted), tuple(missing))
+
+
+def _choose(source: SourceModel, checkpoints: Sequence[FoundCheckpoint]) -> FoundCheckpoint | None:
+    """The matching checkpoint whose architecture is closest to the paper's; the first by path."""
+    order = {name: place for place, name in enumerate(source.architectures)}
+    matching = [
+        found for found in checkpoints if source.matches(found.metadata.data, found.metadata.loss)
+    ]
+    return min(
+        matching,
+        key=lambda found: (order.get(found.metadata.architecture, len(order)), str(found.path)),
+        default=None,
+    )
+
+
+def _can_open(source: ShiftSource) -> bool:
+    try:
+        source.open()
+    except OSError:
+        return False
+    return True
+
+
+def _choices(data: str, present: Sequence[ShiftSource], limit: int | None) -> list[DataChoice]:
+    """The present shifts as a sweep takes them: the corruptions of each severity."""
+    if present[0].corruption is None:
+        return [DataChoice(name=data, limit=limit)]
+    by_severity: dict[int, list[str]] = {}
+    for source in present:
+        by_severity.setdefault(source.severity or 0, []).append(source.corruption or "")
+    return [
+        DataChoice(name=data, corruptions=corruptions, severities=(severity,), limit=limit)
+        for severity, corruptions in by_severity.items()
+    ]
+
+
+def _missing_checkpoint(source: SourceModel, scale: Scale) -> Missing:
+    what = f"a checkpoint trained on {parse_spec(source.data)[0]} with {source.loss}"
+    return Missing(what, source.command(scale.name))
+
+
+def _missing_data(data: str, absent: int, wanted: int) -> Missing:
+    name = parse_spec(data)[0]
+    entry = DATASETS[name]
+    ways = [f"fenchel data fetch {name}"] if entry.recipe else []
+    ways += [entry.by_hand] if entry.by_hand else []
+    part = "" if absent == wanted else f" ({absent} of {wanted} shifts)"
+    return Missing(f"the data set {name}{part}", "; ".join(ways))

@@ -1,0 +1,198 @@
+"""What a preset is: a table or figure of the paper as lines of runs, each with its published setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fenchel.bench.sweep import MethodChoice
+from fenchel.losses import parse
+from fenchel.names import Registry, parse_spec, unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One number of the paper: how it was run, and what came out in percent (None: not told)."""
+
+    optimizer: str | None = None
+    learning_rate: float | None = None
+    temperature: float | None = None
+    error: float | None = None
+    spread: float | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of `fenchel.adapt`; none where nothing adapts."""
+        values = {
+            "optimizer": self.optimizer,
+            "learning_rate": self.learning_rate,
+            "temperature": self.temperature,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def __str__(self) -> str:
+        if self.optimizer is None:
+            return "-"
+        return f"{self.optimizer} {self.learning_rate:g}, T {self.temperature:g}"
+
+
+def sgd(
+    learning_rate: float, temperature: float, error: float | None, spread: float | None = None
+) -> Run:
+    """A run with SGD."""
+    return _run("sgd", learning_rate, temperature, error, spread)
+
+
+def adam(
+    learning_rate: float, temperature: float, error: float | None, spread: float | None = None
+) -> Run:
+    """A run with Adam."""
+    return _run("adam", learning_rate, temperature, error, spread)
+
+
+def _run(
+    optimizer: str,
+    learning_rate: float,
+    temperature: float,
+    error: float | None,
+    spread: float | None,
+) -> Run:
+    return Run(
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        temperature=temperature,
+        error=error,
+        spread=spread,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceModel:
+    """What the paper adapts: a network trained on `data` with `loss`.
+
+    Attributes:
+        data: the data set it was trained on.
+        loss: its spec; an argument that is left out may have any value.
+        architectures: the paper's first, then lighter ones; any other is taken if there is none.
+        recipe: further arguments of `fenchel train` for a source like the paper's.
+        unstated: argument values to train with where the paper is silent.
+    """
+
+    data: str
+    loss: str
+    architectures: tuple[str, ...]
+    recipe: str = ""
+    unstated: Mapping[str, Any] = field(default_factory=dict)
+
+    def matches(self, data: str | None, loss: str) -> bool:
+        """Whether a checkpoint of a model trained on `data` with `loss` will do."""
+        wanted = parse_spec(self.loss)[1]
+        if data is None or parse_spec(data)[0] != parse_spec(self.data)[0]:
+            return False
+        given = parse(loss)
+        return type(given) is type(parse(self.loss)) and all(
+            getattr(given, argument) == value for argument, value in wanted.items()
+        )
+
+    def command(self, scale: str) -> str:
+        """How to train one: like the paper's at full scale, else one that a CPU can train."""
+        name, arguments = parse_spec(self.loss)
+        tail = ",".join(f"{key}={value}" for key, value in {**self.unstated, **arguments}.items())
+        loss = f"{name}:{tail}" if tail else name
+        model, recipe = self.architectures[-1], ""
+        if scale == "full":
+            model, recipe = self.architectures[0], self.recipe
+        return f"fenchel train --data {self.data} --model {model} --loss {loss} {recipe}".rstrip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of a table: one source on one target, with the paper's run for every method.
+
+    Attributes:
+        title: `CIFAR-10-C, T = 1`.
+        data: the target, a data set or its spec; with corruptions, the fifteen test ones.
+        severities: of the corruptions; the error is the mean over corruptions and severities.
+        source: the model.
+        runs: by method, in the order of the paper's columns.
+    """
+
+    title: str
+    data: str
+    severities: tuple[int, ...] = (5,)
+    source: SourceModel
+    runs: Mapping[str, Run]
+
+    @property
+    def choices(self) -> tuple[MethodChoice, ...]:
+        """The methods as a sweep takes them."""
+        return tuple(
+            MethodChoice(name=method, grid={name: [value] for name, value in run.settings.items()})
+            for method, run in self.runs.items()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How much of the experiment is run: images a shift (None: all), batch size, seeds."""
+
+    name: str
+    limit: int | None
+    batch_size: int
+    seeds: tuple[int, ...]
+
+    def __str__(self) -> str:
+        images = "all images" if self.limit is None else f"{self.limit} images a shift"
+        seeds = "one seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
+        return f"{images}, batches of {self.batch_size}, {seeds}"
+
+
+SMALL_IMAGES: Mapping[str, Scale] = {
+    "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
+    "cpu": Scale(name="cpu", limit=2000, batch_size=200, seeds=(0,)),
+    "smoke": Scale(name="smoke", limit=100, batch_size=50, seeds=(0,)),
+}
+LARGE_IMAGES: Mapping[str, Scale] = {
+    "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
+    "cpu": Scale(name="cpu", limit=200, batch_size=50, seeds=(0,)),
+    "smoke": Scale(name="smoke", limit=20, batch_size=10, seeds=(0,)),
+}
+"""Of images of 224 pixels, on which a step costs fifty times as much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A table or figure of the paper.
+
+    Attributes:
+        name: `table-ce`, ...
+        about: what it shows, in a line.
+        lines: empty for what is not a sweep over data sets.
+        notes: where the paper is silent or contradicts itself.
+        figure: the quantity that is drawn besides the table, if any.
+        unavailable: why it cannot be run, if it cannot.
+    """
+
+    name: str
+    about: str
+    lines: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = ()
+    figure: str | None = None
+    unavailable: str = ""
+
+    def scale(self, line: Line, name: str) -> Scale:
+        """How much of `line` is run at the scale called `name`."""
+        scales = LARGE_IMAGES if line.source.data in ("imagenet", "visda-c") else SMALL_IMAGES
+        if name not in scales:
+            raise unknown("scale", name, scales)
+        return scales[name]
+
+
+PRESETS: Registry[Preset] = Registry("preset")
+SCALES = tuple(SMALL_IMAGES)
+
+
+def add(preset: Preset) -> None:
+    """Register a preset under its name."""
+    PRESETS.add(preset.name, preset)

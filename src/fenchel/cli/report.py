@@ -1,0 +1,53 @@
+"""`fenchel report`: a results store as tables, figures and one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fenchel.cli.console import err
+from fenchel.cli.showing import FORMATS, check_format, show_table
+
+
+def report(
+    store: Annotated[Path, typer.Argument(help="The results store of `fenchel bench`.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for the figures (PNG, SVG, PDF) and tables (LaTeX, Markdown, CSV)."
+        ),
+    ] = None,
+    reference: Annotated[
+        str, typer.Option(help="The method that the others are tested against.")
+    ] = "conjugate",
+    table_format: Annotated[
+        str, typer.Option("--format", help=f"Of the tables printed: {', '.join(FORMATS)}.")
+    ] = "terminal",
+) -> None:
+    """Show a results store: tables here, and one self-contained page with figures and protocol.
+
+    [bold]Examples[/bold]
+
+        fenchel report sweep.sqlite --out report.html
+
+        fenchel report sweep.sqlite --figures paper/figures --format latex
+    """
+    from fenchel.adapters import METHODS
+    from fenchel.report.page import caption_of, write_figures, write_report
+    from fenchel.report.results import read_results
+
+    check_format(table_format)
+    METHODS[reference]
+    results = read_results(store)
+    for section in results.sections:
+        show_table(section.table().layout(caption_of(section)), table_format)
+    page = write_report(results, out, reference=reference)
+    if figures is not None:
+        written = write_figures(results, figures)
+        err.print(f"{len(written)} files in {figures}", highlight=False, soft_wrap=True)
+    err.print(f"page: {page}", highlight=False, soft_wrap=True)

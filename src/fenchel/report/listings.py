@@ -1,0 +1,111 @@
+"""The tables of a report besides the errors: significance, protocol, every number, failures."""
+
+from __future__ import annotations
+
+from fenchel.bench.record import Record
+from fenchel.report.layout import Entry, Layout
+from fenchel.report.results import Results, Section
+
+
+def significance_table(section: Section, reference: str) -> Layout | None:
+    """Differences to the reference method; None if there is none, or nothing to compare."""
+    label = next((name for name, way in section.ways.items() if way.method == reference), None)
+    differences = {} if label is None else section.differences(label)
+    if not differences:
+        return None
+    rows = tuple(
+        (
+            Entry(name),
+            Entry(found.interval, value=found.estimate),
+            Entry(f"{found.p_value:.2g}", value=found.p_value),
+            Entry(f"{found.images:,}", value=found.images),
+        )
+        for name, found in differences.items()
+    )
+    caption = (
+        f"Error minus that of {label}, in points: estimate and 95 % interval of a paired bootstrap over "
+        "images (10,000 resamples, two-sided p-value; no correction for several comparisons)."
+    )
+    return Layout(caption, ("method", "difference [95 %]", "p-value", "images"), rows)
+
+
+def protocol_of(section: Section) -> dict[str, str]:
+    """How the numbers of a section came about."""
+    cell, records = section.cell, section.records
+    selections = dict.fromkeys(way.selection for way in section.ways.values())
+    origins = dict.fromkeys(shift.origin for record in records for shift in record.cell.shifts)
+    return {
+        "data": f"{cell.data}; {'; '.join(filter(None, origins))}",
+        "model": f"{cell.architecture}, trained with {cell.loss}, digest {cell.model_digest[:12]}",
+        "stream": f"{cell.setting}, {cell.order} order, batches of {cell.batch_size}",
+        "images": "all" if cell.limit is None else f"a random {cell.limit:,} of each shift",
+        "score": cell.metric,
+        "prediction": ", ".join(sorted({f"{r.cell.predict} the update" for r in records})),
+        "statistics": ", ".join(sorted({str(r.cell.statistics) for r in records})),
+        "seeds": ", ".join(map(str, sorted({r.cell.seed for r in records}))),
+        "hyper-parameters": ", ".join(selections),
+        "versions": "; ".join(
+            dict.fromkeys(
+                ", ".join(f"{name} {value}" for name, value in record.versions.items())
+                for record in records
+            )
+        ),
+    }
+
+
+def numbers_table(results: Results) -> Layout:
+    """Every finished cell with all that decides it."""
+    headings = (
+        "data", "shift", "method", "optimiser", "rate", "T", "options", "steps", "predict",
+        "statistics", "episodic", "loss", "model", "setting", "order", "batch", "seed", "images",
+        "error %", "seconds", "key",
+    )  # fmt: skip
+    records = [record for section in results.sections for record in section.records]
+    return Layout("", headings, tuple(_number_row(record, results) for record in records), 3)
+
+
+def _number_row(record: Record, results: Results) -> tuple[Entry, ...]:
+    cell = record.cell
+    options = ", ".join(f"{name}={value}" for name, value in cell.options.items())
+    return (
+        Entry(cell.data),
+        Entry(cell.shift_title),
+        Entry(" = ".join(results.asked.get(record.key, (cell.method,)))),
+        Entry(cell.optimizer or "-"),
+        _number(cell.learning_rate),
+        _number(cell.temperature),
+        Entry(options or "-"),
+        _number(cell.steps),
+        Entry(cell.predict),
+        Entry(str(cell.statistics)),
+        Entry("yes" if cell.episodic else "no"),
+        Entry(cell.loss),
+        Entry(f"{cell.architecture} {cell.model_digest[:8]}"),
+        Entry(cell.setting),
+        Entry(cell.order),
+        _number(cell.batch_size),
+        _number(cell.seed),
+        _number(record.samples),
+        Entry(f"{record.error_percent:.2f}", value=record.error_percent),
+        Entry(f"{record.seconds:.1f}", value=record.seconds),
+        Entry(record.key[:12]),
+    )
+
+
+def _number(value: float | None) -> Entry:
+    return Entry("-") if value is None else Entry(f"{value:g}", value=value)
+
+
+def failures_table(results: Results) -> Layout:
+    """Every failed cell and its error."""
+    rows = tuple(
+        (
+            Entry(f"{record.cell.data}, {record.cell.shift_title}"),
+            Entry(" = ".join(results.asked.get(record.key, (record.cell.method,)))),
+            Entry(record.error),
+            _number(record.cell.seed),
+            Entry(record.key[:12]),
+        )
+        for record in results.failures
+    )
+    return Layout("", ("cell", "method", "error", "seed", "key"), rows, 3)

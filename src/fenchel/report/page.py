@@ -1,0 +1,141 @@
+"""`fenchel report`: a results store as one page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from fenchel.bench.record import Record
+from fenchel.models.files import write_atomically
+from fenchel.report.by_corruption import error_by_corruption_figure
+from fenchel.report.by_severity import error_by_severity_figure
+from fenchel.report.curves import online_error_figure, task_loss_figure
+from fenchel.report.heatmap import heat_map_figure
+from fenchel.report.html import render
+from fenchel.report.layout import to_latex, to_markdown
+from fenchel.report.listings import (
+    failures_table,
+    numbers_table,
+    protocol_of,
+    significance_table,
+)
+from fenchel.report.results import Results, Section
+from fenchel.report.style import FORMATS, as_svg, save
+
+REFERENCE = "conjugate"
+MOST_PANELS = 15
+MOST_WAYS_IN_A_FIGURE = 10
+
+_CurveFigure = Callable[..., Figure]
+
+
+@dataclass(frozen=True)
+class NamedFigure:
+    """A figure, the name of its files, and what it shows."""
+
+    name: str
+    caption: str
+    figure: Figure
+
+
+def write_report(results: Results, out: str | Path, *, reference: str = REFERENCE) -> Path:
+    """Write the page to `out`, whole or not at all."""
+    parts = [_section_values(section, n, reference) for n, section in enumerate(results.sections)]
+    text = render(
+        "report.html",
+        script="sort.js",
+        results=results,
+        sections=parts,
+        numbers=numbers_table(results),
+        failures=failures_table(results),
+        tracebacks=[(record, record.traceback) for record in results.failures],
+    )
+    write_atomically(out, text.encode())
+    return Path(out)
+
+
+def write_figures(results: Results, folder: str | Path) -> list[Path]:
+    """Every figure of the report as PNG, SVG and PDF, every table as LaTeX, Markdown and CSV."""
+    written = []
+    for number, section in enumerate(results.sections, start=1):
+        for item in figures_of(section):
+            for suffix in FORMATS:
+                written.append(Path(folder) / f"{number}-{item.name}.{suffix}")
+                save(item.figure, written[-1])
+        table = section.table()
+        layout = table.layout(caption_of(section))
+        texts = {"tex": to_latex(layout), "md": to_markdown(layout), "csv": table.to_csv()}
+        for suffix, text in texts.items():
+            written.append(Path(folder) / f"{number}-errors.{suffix}")
+            write_atomically(written[-1], text.encode())
+    return written
+
+
+def figures_of(section: Section) -> list[NamedFigure]:
+    """The figures that the records of a section allow."""
+    made = []
+    if len(section.ways) <= MOST_WAYS_IN_A_FIGURE:
+        table = section.corruption_table()
+        if len(table.columns) > 1:
+            caption = "Error by shift: mean and standard deviation over seeds."
+            made.append(NamedFigure("corruptions", caption, error_by_corruption_figure(table)))
+        if len(section.severities) > 1:
+            figure = error_by_severity_figure(section.by_severity(), list(section.ways))
+            made.append(NamedFigure("severities", "Error against severity.", figure))
+        made += _curve_figures(section)
+    if grids := section.heat_maps():
+        caption = "Mean error by learning rate and temperature; the lowest of each panel is framed."
+        made.append(NamedFigure("grid", caption, heat_map_figure(grids)))
+    return made
+
+
+def _curve_figures(section: Section) -> list[NamedFigure]:
+    kinds: tuple[tuple[str, str, Callable[[Record], Sequence[float]], _CurveFigure], ...] = (
+        (
+            "online-error",
+            "Error over the stream so far.",
+            lambda record: record.online_error_curve,
+            online_error_figure,
+        ),
+        (
+            "task-loss",
+            "Training loss at the true labels, which the adaptation never sees.",
+            lambda record: record.batch_task_losses,
+            task_loss_figure,
+        ),
+    )
+    made = []
+    for name, caption, curve_of, draw in kinds:
+        curves = section.curves(curve_of)
+        streams = list(dict.fromkeys(stream for _, stream in curves))
+        if curves and max(len(runs[0]) for runs in curves.values()) > 1:
+            shown = streams[:MOST_PANELS]
+            if len(shown) < len(streams):
+                caption += f" The first {MOST_PANELS} of {len(streams)} streams."
+            made.append(NamedFigure(name, caption, draw(curves, list(section.ways), shown)))
+    return made
+
+
+def _section_values(section: Section, number: int, reference: str) -> dict[str, object]:
+    figures = [
+        (item.caption, Markup(as_svg(item.figure, f"s{number}-{k}-")))
+        for k, item in enumerate(figures_of(section))
+    ]
+    return {
+        "title": section.title,
+        "table": section.table().layout(caption_of(section)),
+        "significance": significance_table(section, reference),
+        "protocol": protocol_of(section),
+        "figures": figures,
+    }
+
+
+def caption_of(section: Section) -> str:
+    """What the table of a section shows."""
+    seeds = len({record.cell.seed for record in section.records})
+    spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    return f"{section.title}: error in %, {spread}, lowest in bold"

@@ -1,0 +1,253 @@
+"""Records put in order: sections of one model on one data set, with a row for every way to adapt."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fenchel.adapters import METHODS
+from fenchel.bench.plan import Asked
+from fenchel.bench.record import Cell, Record, canonical_json
+from fenchel.bench.store import Counts, Store
+from fenchel.report.pairing import compare_records
+from fenchel.report.significance import Difference
+from fenchel.report.tables import ErrorTable, Measurement, error_table
+
+SECTION_FIELDS = (
+    "data",
+    "architecture",
+    "loss",
+    "model_digest",
+    "setting",
+    "order",
+    "concentration",
+    "batch_size",
+    "limit",
+    "metric",
+)
+WAY_FIELDS = (
+    "optimizer",
+    "learning_rate",
+    "temperature",
+    "steps",
+    "predict",
+    "statistics",
+    "parameters",
+    "episodic",
+    "options",
+)
+_SHORT = {"optimizer": "", "learning_rate": "rate ", "temperature": "T "}
+
+
+@dataclass(frozen=True)
+class Way:
+    """A method under the name it was asked for, with its settings, and its records."""
+
+    method: str
+    selection: str
+    settings: Mapping[str, Any]
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """Everything about one model on one data set under one protocol; `ways` by their label."""
+
+    cell: Cell
+    """Any of its cells: they agree in `SECTION_FIELDS`."""
+    ways: Mapping[str, Way]
+
+    @property
+    def title(self) -> str:
+        """`cifar10-c, resnet26 trained with poly:epsilon=6`, and the setting unless it is the usual."""
+        usual = "" if self.cell.setting == "reset" else f", {self.cell.setting}"
+        return f"{self.cell.data}, {self.cell.architecture} trained with {self.cell.loss}{usual}"
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Its finished records, each once."""
+        found = {record.key: record for way in self.ways.values() for record in way.records}
+        return tuple(found.values())
+
+    @property
+    def severities(self) -> tuple[int, ...]:
+        """The severities that occur."""
+        found = {shift.severity for record in self.records for shift in record.cell.shifts}
+        return tuple(sorted(severity for severity in found if severity is not None))
+
+    def table(self) -> ErrorTable:
+        """Errors by corruption; by severity where there are several."""
+        if len(self.severities) > 1:
+            return self._table(lambda name, severity: f"severity {severity}")
+        return self._table(lambda name, severity: name)
+
+    def corruption_table(self) -> ErrorTable:
+        """Errors by corruption, each averaged over its severities."""
+        return self._table(lambda name, severity: name)
+
+    def by_severity(self) -> dict[tuple[str, int], Measurement]:
+        """Errors by (label, severity), averaged over corruptions."""
+        table = self._table(lambda name, severity: str(severity))
+        return {
+            (label, int(column)): cell
+            for (label, column), cell in table.cells.items()
+            if column.isdigit()
+        }
+
+    def _table(self, column_of: Callable[[str, int | None], str]) -> ErrorTable:
+        errors: dict[tuple[str, str], dict[int, list[float]]] = {}
+        columns: dict[str, None] = {}
+        for label, way in self.ways.items():
+            for record in way.records:
+                for (name, severity), error in shift_errors(record).items():
+                    column = column_of(name, severity)
+                    columns[column] = None
+                    by_seed = errors.setdefault((label, column), defaultdict(list))
+                    by_seed[record.cell.seed].append(error)
+        values = {
+            key: [float(np.mean(by_seed[seed])) for seed in sorted(by_seed)]
+            for key, by_seed in errors.items()
+        }
+        return error_table(values, list(self.ways), list(columns))
+
+    def curves(
+        self, curve_of: Callable[[Record], Sequence[float]]
+    ) -> dict[tuple[str, str], list[Sequence[float]]]:
+        """A curve for every record, by (label, what is streamed)."""
+        found: dict[tuple[str, str], list[Sequence[float]]] = {}
+        for label, way in self.ways.items():
+            for record in way.records:
+                if curve := curve_of(record):
+                    found.setdefault((label, record.cell.shift_title), []).append(curve)
+        return found
+
+    def heat_maps(self) -> dict[str, dict[tuple[float, float], float]]:
+        """Mean errors by (learning rate, temperature), where a method has a grid of both.
+
+        By method and optimiser; only points that were run on everything the others were.
+        """
+        groups: dict[str, dict[tuple[float, float], list[Record]]] = {}
+        for way in self.ways.values():
+            rate, temperature = way.settings["learning_rate"], way.settings["temperature"]
+            if rate is not None and temperature is not None:
+                name = f"{way.method}, {way.settings['optimizer']}"
+                points = groups.setdefault(name, {})
+                points.setdefault((rate, temperature), []).extend(way.records)
+        return {name: grid for name, points in groups.items() if (grid := _grid(points))}
+
+    def differences(self, reference: str) -> dict[str, Difference]:
+        """Every way against the one labelled `reference`, by paired bootstrap over images."""
+        theirs, limited = self.ways[reference].records, self.cell.limit is not None
+        found = {
+            label: compare_records(way.records, theirs, limited=limited)
+            for label, way in self.ways.items()
+            if label != reference
+        }
+        return {label: difference for label, difference in found.items() if difference}
+
+
+def sections_of(
+    records: Iterable[Record], asked: Mapping[str, Sequence[Asked]]
+) -> tuple[Section, ...]:
+    """Finished records in sections; a cell asked for under several names has a row for each."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        if record.status == "done":
+            key = canonical_json([getattr(record.cell, name) for name in SECTION_FIELDS])
+            groups.setdefault(key, []).append(record)
+    return tuple(Section(group[0].cell, _ways(group, asked)) for group in groups.values())
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a report is made of."""
+
+    title: str
+    sections: tuple[Section, ...]
+    failures: tuple[Record, ...]
+    asked: dict[str, tuple[str, ...]]
+    """For each key, the names its cell was asked by."""
+    counts: Counts
+
+
+def read_results(path: str | Path) -> Results:
+    """The results in a store, which may still be growing."""
+    with Store.open_readonly(path) as store:
+        records, asked, counts = list(store.records()), store.asked(), store.counts()
+    return Results(
+        title=Path(path).stem,
+        sections=sections_of(records, asked),
+        failures=tuple(record for record in records if record.status == "failed"),
+        asked={
+            key: tuple(dict.fromkeys(name.method for name in names)) for key, names in asked.items()
+        },
+        counts=counts,
+    )
+
+
+def shift_errors(record: Record) -> dict[tuple[str, int | None], float]:
+    """The error on each shift of the stream, in percent."""
+    shifts = record.cell.shifts
+    if len(shifts) == 1:
+        return {(shifts[0].name, shifts[0].severity): record.error_percent}
+    wrong: dict[tuple[str, int | None], int] = defaultdict(int)
+    samples: dict[tuple[str, int | None], int] = defaultdict(int)
+    for shift, w, n in zip(shifts, record.shift_wrong, record.shift_samples, strict=True):
+        wrong[shift.name, shift.severity] += w
+        samples[shift.name, shift.severity] += n
+    return {key: 100 * wrong[key] / count for key, count in samples.items() if count}
+
+
+def _ways(records: Sequence[Record], asked: Mapping[str, Sequence[Asked]]) -> dict[str, Way]:
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        settings = canonical_json({name: getattr(record.cell, name) for name in WAY_FIELDS})
+        names = asked.get(record.key) or (Asked(record.key, record.cell.method),)
+        for name in names:
+            groups.setdefault((name.method, name.selection, settings), []).append(record)
+    known = {name: place for place, name in enumerate(METHODS)}
+    ways = [
+        Way(
+            method,
+            selection,
+            {name: getattr(found[0].cell, name) for name in WAY_FIELDS},
+            tuple(found),
+        )
+        for (method, selection, _), found in sorted(
+            groups.items(), key=lambda item: (known.get(item[0][0], len(known)), item[0])
+        )
+    ]
+    return {_label(way, ways): way for way in ways}
+
+
+def _label(way: Way, ways: Sequence[Way]) -> str:
+    """The method, and whatever tells it from the other ways of the same method."""
+    same = [other for other in ways if other.method == way.method]
+    parts = [way.method]
+    for name in WAY_FIELDS:
+        if any(other.settings[name] != way.settings[name] for other in same):
+            value = way.settings[name]
+            shown = f"{value:g}" if isinstance(value, float) else str(value)
+            parts.append(_SHORT.get(name, f"{name} ") + shown)
+    if any(other.selection != way.selection for other in same):
+        parts.append(way.selection)
+    return ", ".join(parts)
+
+
+def _grid(
+    points: Mapping[tuple[float, float], Sequence[Record]],
+) -> dict[tuple[float, float], float]:
+    rates, temperatures = ({point[axis] for point in points} for axis in (0, 1))
+    if len(rates) < 2 or len(temperatures) < 2:
+        return {}
+    most = max(map(len, points.values()))
+    return {
+        point: float(np.mean([record.error_percent for record in records]))
+        for point, records in points.items()
+        if len(records) == most
+    }
