@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from fenchel.cli import adapt, bench, data, demo, derive, listing, train, tune
+from fenchel.cli import adapt, bench, data, demo, derive, listing, report, reproduce, train, tune
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
 
 app = typer.Typer(
@@ -27,6 +27,8 @@ app.command("train")(train.train)
 app.add_typer(bench.app, name="bench")
 app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")
+app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
 app.command("list")(listing.list_names)
 
 
