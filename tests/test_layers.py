@@ -13,7 +13,7 @@ SOURCE = Path(fenchel.__file__).parent
 
 # From the bottom up; a layer may import those below it. Layers on one line know nothing of each other.
 LAYERS = (
-    ("_version", "names", "progress"),
+    ("_version", "names", "performance", "progress"),
     ("losses", "data", "models"),
     ("objectives",),
     ("adapters",),

@@ -7,7 +7,19 @@ import sys
 
 import typer
 
-from fenchel.cli import adapt, bench, data, demo, derive, listing, report, reproduce, train, tune
+from fenchel.cli import (
+    adapt,
+    bench,
+    data,
+    demo,
+    derive,
+    doctor,
+    listing,
+    report,
+    reproduce,
+    train,
+    tune,
+)
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
 
 app = typer.Typer(
@@ -30,6 +42,7 @@ app.add_typer(data.app, name="data")
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.command("list")(listing.list_names)
+app.command("doctor")(doctor.doctor)
 
 
 def main() -> None:
