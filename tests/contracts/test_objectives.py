@@ -14,6 +14,7 @@ from fenchel.losses import (
     SquaredLoss,
 )
 from fenchel.objectives import OBJECTIVES, MarginalEntropy, Objective, mean_over_kept
+from fenchel.objectives.loss_network import LossNetwork
 
 LOSSES = (
     CrossEntropy(),
@@ -28,8 +29,13 @@ def variations() -> list[Objective]:
     """Every registered objective; those that take a loss, with losses of every label space."""
     objectives: list[Objective] = []
     for cls in OBJECTIVES.values():
-        takes_loss = "loss" in {field.name for field in dataclasses.fields(cls)}
-        objectives += [cls(loss=loss) for loss in LOSSES] if takes_loss else [cls()]
+        fields = {field.name for field in dataclasses.fields(cls)}
+        if "network" in fields:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)  # its digest is part of the test's name
+                objectives.append(cls(network=LossNetwork(classes=5)))
+        else:
+            objectives += [cls(loss=loss) for loss in LOSSES] if "loss" in fields else [cls()]
     return objectives
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fenchel.losses import Loss, OneOfMany
@@ -17,6 +18,7 @@ from fenchel.objectives import (
     RobustPseudoLabel,
     SoftPseudoLabel,
 )
+from fenchel.objectives.learned import LearnedObjective
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,19 @@ class Method:
     """Whether the source's statistics are used whatever was asked for."""
 
 
-METHODS: Registry[Method] = Registry("method", group="fenchel.methods")
+class Methods(Registry[Method]):
+    """All named methods. Those that need a file of the user's are found by name, but not iterated
+    over: whoever runs every method builds each from a loss alone.
+    """
+
+    def __getitem__(self, name: str) -> Method:
+        return FROM_FILES[name] if name in FROM_FILES else super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in FROM_FILES or super().__contains__(name)
+
+
+METHODS = Methods("method", group="fenchel.methods")
 
 
 def _add(name: str, summary: str, build: Callable[..., Objective | None], **flags: bool) -> None:
@@ -53,6 +67,11 @@ def _hard(loss: Loss, **options: Any) -> Objective:
     if not isinstance(loss.labels, OneOfMany):
         options.setdefault("threshold", None)  # the paper's binary baseline keeps every sample
     return HardPseudoLabel(loss, **options)
+
+
+def _learned(loss: Loss | None, *, path: str | Path, temperature: float = 1.0) -> Objective:
+    """The objective saved at `path`; at a temperature of 1 it keeps the one it was saved with."""
+    return LearnedObjective.load(path, temperature=None if temperature == 1 else temperature)
 
 
 def _over_classes(objective: type[Objective]) -> Callable[..., Objective]:
@@ -79,3 +98,7 @@ _add(
 )
 _add("memo", "entropy of the mean over AugMix views (MEMO)", _over_classes(MarginalEntropy))
 _add("conjugate", "the training loss at its conjugate pseudo-label", Conjugate, needs_loss=True)
+
+FROM_FILES = {
+    "learned": Method("learned", "an objective learned by `fenchel meta train` (path=)", _learned)
+}

@@ -1,0 +1,150 @@
+"""An objective that was learned: the values of a small network, read from a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from torch.func import functional_call
+
+from fenchel.objectives.base import Objective, register
+from fenchel.objectives.loss_network import LossNetwork
+
+FORMAT = "fenchel-learned-objective-1"
+
+
+@final
+@register("learned")
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedObjective(Objective):
+    """m(h / temperature), m a `LossNetwork`; `protocol` says how it came about.
+
+    Two are equal if their temperatures and the weights and sizes of their networks are. It follows
+    the logits to their device and precision, wherever the network itself lies.
+
+    >>> objective = LearnedObjective(LossNetwork(classes=3, embedding=16), temperature=2.0)
+    >>> objective(torch.zeros(5, 3)).shape
+    torch.Size([5])
+    """
+
+    network: LossNetwork
+    protocol: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.network, LossNetwork):
+            raise TypeError(
+                f"LearnedObjective needs a LossNetwork; got {type(self.network).__name__}. "
+                "Read a saved one with LearnedObjective.load(path)."
+            )
+
+    def value(self, h: Tensor) -> Tensor:
+        own = self.network.embed.weight
+        dtype = torch.promote_types(h.dtype, own.dtype)
+        with torch.autocast(device_type=h.device.type, enabled=False):
+            if (own.device, own.dtype) == (h.device, dtype):
+                values: Tensor = self.network(h.to(dtype))
+            else:
+                moved = {n: p.to(h.device, dtype) for n, p in self.network.named_parameters()}
+                values = functional_call(self.network, moved, (h.to(dtype),))
+        return values
+
+    @property
+    def digest(self) -> str:
+        """A hash of the network's sizes and weights."""
+        hasher = hashlib.blake2b(json.dumps(self.network.sizes).encode(), digest_size=16)
+        for name, tensor in sorted(self.network.state_dict().items()):
+            hasher.update(f"{name} {tensor.dtype}".encode())
+            hasher.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return hasher.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LearnedObjective) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={value}" for name, value in self.network.sizes.items())
+        return (
+            f"LearnedObjective({sizes}, digest={self.digest[:12]!r}, "
+            f"temperature={self.temperature!r})"
+        )
+
+    def _identity(self) -> tuple[float, str]:
+        return self.temperature, self.digest
+
+    def save(self, path: str | Path) -> None:
+        """Write a safetensors file, whole or not at all; equal objectives give equal bytes."""
+        described = {
+            "format": FORMAT,
+            "sizes": self.network.sizes,
+            "temperature": self.temperature,
+            "protocol": self.protocol,
+        }
+        tensors = {n: t.detach().cpu().contiguous() for n, t in self.network.state_dict().items()}
+        # One entry: the library writes several in a random order.
+        metadata = {"fenchel": json.dumps(described, sort_keys=True)}
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(target.name + ".part")
+        part.write_bytes(safetensors.torch.save(tensors, metadata))
+        os.replace(part, target)
+
+    @staticmethod
+    def load(path: str | Path, *, temperature: float | None = None) -> LearnedObjective:
+        """Read what `save` wrote; `temperature` replaces the saved one. No code from the file runs."""
+        file = Path(path)
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"a learned objective is a .safetensors file; there is none at {str(file)!r}. "
+                "Learn one with `fenchel meta train`, or check the path."
+            )
+        try:
+            with safe_open(file, framework="pt") as opened:
+                described = json.loads((opened.metadata() or {}).get("fenchel", "{}"))
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        except (SafetensorError, json.JSONDecodeError) as error:
+            raise ValueError(
+                f"a learned objective is a safetensors file; {str(file)!r} is not whole ({error}). "
+                "Learn it again with `fenchel meta train`."
+            ) from error
+        found = described.get("format") if isinstance(described, dict) else None
+        if found != FORMAT:
+            raise ValueError(
+                f"a learned objective says format={FORMAT!r}; {str(file)!r} says {found!r}. Pass a "
+                "file that `fenchel meta train` wrote."
+            )
+        return _built(described, tensors, file, temperature)
+
+
+def _built(
+    described: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    file: Path,
+    temperature: float | None,
+) -> LearnedObjective:
+    try:
+        with torch.random.fork_rng(devices=[]):
+            network = LossNetwork(**described["sizes"])
+        network.to(next(iter(tensors.values())).dtype)
+        network.load_state_dict(tensors)
+    except (KeyError, TypeError, RuntimeError, StopIteration) as error:
+        raise ValueError(
+            f"a learned objective holds the sizes of its network and fitting weights; {str(file)!r} "
+            f"is damaged ({type(error).__name__}: {error}). Learn it again."
+        ) from error
+    return LearnedObjective(
+        network.requires_grad_(False).eval(),
+        described.get("protocol", {}),
+        temperature=described.get("temperature", 1.0) if temperature is None else temperature,
+    )

@@ -1,0 +1,1 @@
+"""Learning the test-time objective itself, by differentiating through the adaptation step."""

@@ -1,0 +1,248 @@
+"""The exact gradient of a task loss with respect to the objective that adapted the model.
+
+An adaptation step is theta', mu' = U(theta, g, mu) with g = grad_theta m_phi(h(theta)), U the
+optimiser and mu its moments. The learned objective m_phi sees logits alone, so its parameters enter
+through grad_h m_phi only, and with the adjoint v_g = (dU/dg)^T grad L_task(theta')
+
+    grad_phi L_task = grad_phi < grad_h m_phi(h), J_theta h . v_g >
+
+where J_theta h . v_g is one forward-mode product: no double backward through the network. Over
+several steps the adjoint of theta also passes through the Hessian of m_phi(h(theta)); `order="second"`
+adds that exactly, `order="first"` leaves it out. Over one step the two are the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from fenchel.adapters.optimizers import SGD, Adam, Optimizer
+from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.step import Inputs, Step
+from fenchel.names import unknown
+from fenchel.objectives.learned import LearnedObjective
+
+Order = Literal["first", "second"]
+
+
+@dataclass(frozen=True)
+class MetaGradient:
+    """What one meta step yields.
+
+    Attributes:
+        gradients: of the task loss, one for each parameter of the loss network, in their order.
+        state: of the adapter after the inner steps.
+        task_loss: of the adapted model, a scalar.
+        task_logits: of the adapted model on the task's batch.
+    """
+
+    gradients: list[Tensor]
+    state: State
+    task_loss: Tensor
+    task_logits: Tensor
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """An inner step that was taken: where it started, its gradient, and the logits it saw."""
+
+    inputs: Inputs
+    before: State
+    gradients: Tensors
+    logits: Tensor
+
+
+def meta_gradient(
+    step: Step,
+    state: State,
+    batches: Sequence[Inputs],
+    task_inputs: Inputs,
+    task_loss: Callable[[Tensor], Tensor],
+    *,
+    order: Order = "first",
+) -> MetaGradient:
+    """Adapt on every batch of `batches` in turn, then differentiate the task loss.
+
+    Args:
+        step: of an adapter whose objective is a `LearnedObjective` and whose optimiser is SGD or Adam.
+        state: where the adapter stands.
+        batches: unlabelled, one update each.
+        task_inputs: a further batch, on which the adapted model is judged.
+        task_loss: from its logits to a scalar; it knows the labels.
+        order: see this module. Several batches only.
+    """
+    if order not in get_args(Order):
+        raise unknown("order of the meta-gradient", order, get_args(Order))
+    objective = learned_objective(step)
+    if not batches:
+        raise ValueError("a meta step adapts on at least one batch; got none. Pass batches.")
+    taken: list[_Taken] = []
+    for inputs in batches:
+        state, past = _inner_step(step, state, inputs)
+        taken.append(past)
+    loss, logits, towards = _task_gradient(step, state, task_inputs, task_loss)
+    moments = {name: torch.zeros_like(value) for name, value in state.moments.items()}
+    totals = [torch.zeros_like(parameter) for parameter in objective.network.parameters()]
+    while taken:
+        past = taken.pop()
+        towards, sensitivity, moments = _through_update(step.optimizer, past, towards, moments)
+        if taken and order == "second":
+            shares, curvature = _by_double_backward(step, past, sensitivity)
+            towards = {name: towards[name] + curvature[name] for name in towards}
+        else:
+            shares = _by_tangent(step, past, sensitivity)
+        totals = [total + share for total, share in zip(totals, shares, strict=True)]
+    return MetaGradient(totals, state, loss, logits)
+
+
+def learned_objective(step: Step) -> LearnedObjective:
+    """The objective of the step, if it can be learned through its optimiser."""
+    if not isinstance(step.objective, LearnedObjective):
+        raise TypeError(
+            f"a meta step needs a LearnedObjective; the adapter has {step.objective!r}. "
+            "Build it with fenchel.adapt(model, objective=LearnedObjective(LossNetwork(...)))."
+        )
+    if not isinstance(step.optimizer, (SGD, Adam)):
+        raise TypeError(
+            "a meta step differentiates through the optimiser, which must be 'sgd' or 'adam'; got "
+            f"{type(step.optimizer).__name__}. Choose one of the two."
+        )
+    return step.objective
+
+
+def _inner_step(step: Step, state: State, inputs: Inputs) -> tuple[State, _Taken]:
+    """The update that the adapter makes, with its gradient and logits kept."""
+    objective = learned_objective(step)
+    with torch.enable_grad():
+        moving = _leaves(state.parameters)
+        logits = _logits(step, moving, state, inputs)
+        value = objective(logits).mean()
+        gradients = _gradients(value, moving)
+    with torch.no_grad():
+        parameters, moments = step.optimizer.update(state.parameters, gradients, state.moments)
+    after = replace(state, parameters=parameters, moments=moments, step=state.step + 1)
+    return after, _Taken(inputs, state, gradients, logits.detach())
+
+
+def _task_gradient(
+    step: Step, state: State, inputs: Inputs, task_loss: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor, Tensors]:
+    """The task loss of the adapted model, its logits, and its gradient in the moving parameters."""
+    with torch.enable_grad():
+        moving = _leaves(state.parameters)
+        logits = _logits(step, moving, state, inputs)
+        loss = task_loss(logits)
+        gradients = _gradients(loss, moving)
+    return loss.detach(), logits.detach(), gradients
+
+
+def _through_update(
+    optimizer: Optimizer, past: _Taken, towards: Tensors, moments: Tensors
+) -> tuple[Tensors, Tensors, Tensors]:
+    """Adjoints of (theta', mu') to those of (theta, g, mu), by autograd through the update."""
+    with torch.enable_grad():
+        places = [
+            _leaves(past.before.parameters),
+            _leaves(past.gradients),
+            _leaves(past.before.moments),
+        ]
+        parameters, new_moments = optimizer.update(*places)
+    outputs = [*parameters.values(), *new_moments.values()]
+    adjoints = [*(towards[name] for name in parameters), *(moments[name] for name in new_moments)]
+    found = iter(
+        torch.autograd.grad(
+            outputs,
+            [leaf for place in places for leaf in place.values()],
+            adjoints,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+    )
+    towards, sensitivity, moments = ({name: next(found) for name in place} for place in places)
+    return towards, _without_roots_of_zero(sensitivity, past.gradients), moments
+
+
+def _without_roots_of_zero(sensitivity: Tensors, gradients: Tensors) -> Tensors:
+    """Adam's root has no slope at zero: parameters that no sample reaches have a NaN here.
+
+    Their column of the Jacobian is zero as well, so that zero is what they contribute.
+    """
+    return {
+        name: torch.where(value.isnan() & (gradients[name] == 0), torch.zeros_like(value), value)
+        for name, value in sensitivity.items()
+    }
+
+
+def _by_tangent(step: Step, past: _Taken, sensitivity: Tensors) -> list[Tensor]:
+    """grad_phi < grad_h m_phi(h), J_theta h . v_g >, J_theta h . v_g in forward mode."""
+    with torch.no_grad(), forward_ad.dual_level():
+        moving = _duals(past.before.parameters, sensitivity)
+        logits = _logits(step, moving, past.before, past.inputs)
+        tangent = forward_ad.unpack_dual(logits).tangent  # type: ignore[no-untyped-call]
+    if tangent is None:  # no moving parameter reaches the logits
+        tangent = torch.zeros_like(past.logits)
+    objective = learned_objective(step)
+    with torch.enable_grad():
+        logits = past.logits.requires_grad_()
+        (slope,) = torch.autograd.grad(objective(logits).mean(), logits, create_graph=True)
+        return list(
+            torch.autograd.grad(
+                (slope * tangent).sum(),
+                list(objective.network.parameters()),
+                allow_unused=True,
+                materialize_grads=True,
+            )
+        )
+
+
+def _by_double_backward(
+    step: Step, past: _Taken, sensitivity: Tensors
+) -> tuple[list[Tensor], Tensors]:
+    """The same, and the Hessian of m_phi(h(theta)) times v_g beside it."""
+    objective = learned_objective(step)
+    parameters = list(objective.network.parameters())
+    with torch.enable_grad():
+        moving = _leaves(past.before.parameters)
+        value = objective(_logits(step, moving, past.before, past.inputs)).mean()
+        gradients = _gradients(value, moving, create_graph=True)
+        product = torch.stack([(gradients[n] * sensitivity[n]).sum() for n in moving]).sum()
+        found = torch.autograd.grad(
+            product, [*parameters, *moving.values()], allow_unused=True, materialize_grads=True
+        )
+    curvature = dict(zip(moving, found[len(parameters) :], strict=True))
+    return list(found[: len(parameters)]), curvature
+
+
+def _logits(step: Step, moving: Tensors, state: State, inputs: Inputs) -> Tensor:
+    return step.logits(step.network({**moving, **state.statistics}, inputs))
+
+
+def _duals(values: Tensors, tangents: Tensors) -> Tensors:
+    with warnings.catch_warnings():
+        # The first dual tensor of a process makes torch load rules through its own deprecated jit.
+        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+        return {
+            name: forward_ad.make_dual(value, tangents[name].to(value.dtype))  # type: ignore[no-untyped-call]
+            for name, value in values.items()
+        }
+
+
+def _leaves(tensors: Tensors) -> Tensors:
+    return {name: value.detach().requires_grad_() for name, value in tensors.items()}
+
+
+def _gradients(value: Tensor, moving: Tensors, *, create_graph: bool = False) -> Tensors:
+    found = torch.autograd.grad(
+        value,
+        list(moving.values()),
+        create_graph=create_graph,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return dict(zip(moving, found, strict=True))

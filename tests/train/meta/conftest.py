@@ -1,0 +1,63 @@
+"""A tiny network in float64, its adapter, and batches; small real digits for whole runs."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fenchel.adapters import Adapter, Optimizer, Settings
+from fenchel.adapters.step import Inputs
+from fenchel.objectives.learned import LearnedObjective
+from fenchel.objectives.loss_network import LossNetwork
+
+CLASSES = 4
+
+
+@dataclass
+class Scene:
+    """An adapter with a learned objective, unlabelled batches and a labelled one."""
+
+    adapter: Adapter
+    batches: list[Tensor]
+    task_inputs: Tensor
+    task_labels: Tensor
+
+    @property
+    def network(self) -> LossNetwork:
+        return self.adapter.settings.objective.network
+
+    @property
+    def inputs(self) -> list[Inputs]:
+        return [Inputs((batch,), {}) for batch in self.batches]
+
+    def task_loss(self, logits: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(logits, self.task_labels)
+
+
+@pytest.fixture
+def make_scene():
+    def make(optimizer: Optimizer, *, batches: int = 1, warm_up: int = 3) -> Scene:
+        """After `warm_up` updates, so that the optimiser's moments are not zero."""
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(1, 3, 3, padding=1),
+            nn.BatchNorm2d(3),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(2),
+            nn.Conv2d(3, 5, 3),
+            nn.BatchNorm2d(5),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(20, CLASSES),
+        ).double()
+        network = LossNetwork(classes=CLASSES, embedding=16, feed_forward=32).double()
+        objective = LearnedObjective(network, temperature=1.5)
+        adapter = Adapter(model, Settings(objective=objective, optimizer=optimizer))
+        draws = torch.randn(warm_up + batches + 1, 20, 1, 8, 8, dtype=torch.float64)
+        for batch in draws[:warm_up]:
+            adapter(batch)
+        labels = torch.randint(0, CLASSES, (20,))
+        return Scene(adapter, list(draws[warm_up:-1]), draws[-1], labels)
+
+    return make
