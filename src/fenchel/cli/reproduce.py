@@ -38,7 +38,10 @@ def reproduce(
     ] = None,
     checkpoints: Annotated[
         list[Path] | None,
-        typer.Option("--checkpoints", help="Folders or files with source models (runs)."),
+        typer.Option(
+            "--checkpoints",
+            help="Folders or files with source models (`runs`, here and in the cache).",
+        ),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time.")] = None,
     executor: Annotated[str | None, typer.Option(help="serial, processes or ray.")] = None,
@@ -104,8 +107,10 @@ def _planned(
     preset: Preset, scale: str, checkpoints: Sequence[Path] | None, device: str
 ) -> PresetPlan:
     from fenchel.bench.presets.available import find_checkpoints, plan_preset
+    from fenchel.data.home import home
 
-    places = checkpoints or [place for place in [Path("runs")] if place.is_dir()]
+    usual = [place for place in (Path("runs"), home() / "runs") if place.is_dir()]
+    places = checkpoints or usual
     return plan_preset(preset, scale, find_checkpoints(places), device=device)
 
 

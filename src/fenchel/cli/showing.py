@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.measure import measure_renderables
 
 from fenchel.cli.console import out
@@ -12,6 +13,7 @@ from fenchel.names import unknown
 if TYPE_CHECKING:
     from fenchel.report.layout import Layout
 
+WIDEST = 10_000
 FORMATS = ("terminal", "markdown", "latex", "csv")
 
 
@@ -32,6 +34,6 @@ def show_table(layout: Layout, form: str) -> None:
     if out.is_terminal:
         out.print(table)
         return
-    options = out.options.update(max_width=10_000)
+    options = out.options.update(max_width=WIDEST)
     width = measure_renderables(out, options, [table]).maximum
-    out.print(table, width=width, crop=False, no_wrap=True)
+    Console(file=out.file, width=width).print(table)

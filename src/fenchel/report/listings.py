@@ -56,9 +56,9 @@ def protocol_of(section: Section) -> dict[str, str]:
 def numbers_table(results: Results) -> Layout:
     """Every finished cell with all that decides it."""
     headings = (
-        "data", "shift", "method", "optimiser", "rate", "T", "options", "steps", "predict",
+        "data", "shift", "method", "error %", "optimiser", "rate", "T", "options", "steps", "predict",
         "statistics", "episodic", "loss", "model", "setting", "order", "batch", "seed", "images",
-        "error %", "seconds", "key",
+        "seconds", "key",
     )  # fmt: skip
     records = [record for section in results.sections for record in section.records]
     return Layout("", headings, tuple(_number_row(record, results) for record in records), 3)
@@ -71,6 +71,7 @@ def _number_row(record: Record, results: Results) -> tuple[Entry, ...]:
         Entry(cell.data),
         Entry(cell.shift_title),
         Entry(" = ".join(results.asked.get(record.key, (cell.method,)))),
+        Entry(f"{record.error_percent:.2f}", value=record.error_percent),
         Entry(cell.optimizer or "-"),
         _number(cell.learning_rate),
         _number(cell.temperature),
@@ -86,7 +87,6 @@ def _number_row(record: Record, results: Results) -> tuple[Entry, ...]:
         _number(cell.batch_size),
         _number(cell.seed),
         _number(record.samples),
-        Entry(f"{record.error_percent:.2f}", value=record.error_percent),
         Entry(f"{record.seconds:.1f}", value=record.seconds),
         Entry(record.key[:12]),
     )

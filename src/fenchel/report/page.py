@@ -109,14 +109,19 @@ def _curve_figures(section: Section) -> list[NamedFigure]:
         ),
     )
     made = []
+    labels = [label for label, way in section.ways.items() if way.method != "source"]
+    hidden = (
+        "" if len(labels) == len(section.ways) else " The source is left out: its scale is another."
+    )
     for name, caption, curve_of, draw in kinds:
-        curves = section.curves(curve_of)
+        curves = {key: runs for key, runs in section.curves(curve_of).items() if key[0] in labels}
+        caption += hidden
         streams = list(dict.fromkeys(stream for _, stream in curves))
         if curves and max(len(runs[0]) for runs in curves.values()) > 1:
             shown = streams[:MOST_PANELS]
             if len(shown) < len(streams):
                 caption += f" The first {MOST_PANELS} of {len(streams)} streams."
-            made.append(NamedFigure(name, caption, draw(curves, list(section.ways), shown)))
+            made.append(NamedFigure(name, caption, draw(curves, labels, shown)))
     return made
 
 

@@ -218,11 +218,19 @@ def _ways(records: Sequence[Record], asked: Mapping[str, Sequence[Asked]]) -> di
             {name: getattr(found[0].cell, name) for name in WAY_FIELDS},
             tuple(found),
         )
-        for (method, selection, _), found in sorted(
-            groups.items(), key=lambda item: (known.get(item[0][0], len(known)), item[0])
-        )
+        for (method, selection, _), found in groups.items()
     ]
+    ways.sort(key=lambda way: (known.get(way.method, len(known)), *_sorting(way)))
     return {_label(way, ways): way for way in ways}
+
+
+def _sorting(way: Way) -> list[tuple[float, str]]:
+    """Settings one after the other: numbers by size, anything else by its text."""
+    values = [*way.settings.values(), way.selection]
+    return [
+        (float(value), "") if isinstance(value, int | float) else (0.0, str(value))
+        for value in values
+    ]
 
 
 def _label(way: Way, ways: Sequence[Way]) -> str:
