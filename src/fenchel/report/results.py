@@ -14,6 +14,7 @@ from fenchel.adapters import METHODS
 from fenchel.bench.plan import Asked
 from fenchel.bench.record import Cell, Record, canonical_json
 from fenchel.bench.store import Counts, Store
+from fenchel.data.corruptions import CORRUPTIONS
 from fenchel.report.pairing import compare_records
 from fenchel.report.significance import Difference
 from fenchel.report.tables import ErrorTable, Measurement, error_table
@@ -101,19 +102,21 @@ class Section:
 
     def _table(self, column_of: Callable[[str, int | None], str]) -> ErrorTable:
         errors: dict[tuple[str, str], dict[int, list[float]]] = {}
-        columns: dict[str, None] = {}
+        columns: set[str] = set()
         for label, way in self.ways.items():
             for record in way.records:
                 for (name, severity), error in shift_errors(record).items():
                     column = column_of(name, severity)
-                    columns[column] = None
+                    columns.add(column)
                     by_seed = errors.setdefault((label, column), defaultdict(list))
                     by_seed[record.cell.seed].append(error)
         values = {
             key: [float(np.mean(by_seed[seed])) for seed in sorted(by_seed)]
             for key, by_seed in errors.items()
         }
-        return error_table(values, list(self.ways), list(columns))
+        usual = {name: place for place, name in enumerate(CORRUPTIONS)}
+        ordered = sorted(columns, key=lambda name: (usual.get(name, len(usual)), name))
+        return error_table(values, list(self.ways), ordered)
 
     def curves(
         self, curve_of: Callable[[Record], Sequence[float]]
