@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import gc
 import json
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import fenchel
-from common.measuring import Timing, interleaved, machine, peak_growth
+from common.measuring import Timing, in_fresh_process, interleaved, machine, peak_growth
 from fenchel.models import build
 from fenchel.performance import retain_freed_memory
 
@@ -116,6 +115,12 @@ def ways_of(network: str) -> dict[str, Callable[[], object]]:
     return ways | {"inference": infer}
 
 
+def peak_of(network: str, way: str) -> int:
+    """The growth of the peak memory over two steps; the first output is alive during the second."""
+    run = ways_of(network)[way]
+    return peak_growth(lambda: (run(), run()))
+
+
 def report(network: str, timings: dict[str, Timing], peaks: dict[str, int]) -> list[dict[str, Any]]:
     name, classes, batch, side = NETWORKS[network]
     print(f"\n{name}, {classes} classes, batch {batch}, {side} px\n")
@@ -158,10 +163,7 @@ def main() -> None:
     for network in arguments.network or NETWORKS:
         ways = ways_of(network)
         timings = interleaved(ways, arguments.rounds)
-        peaks = {}
-        for name, run in ways.items():
-            gc.collect()
-            peaks[name] = peak_growth(run)
+        peaks = {name: in_fresh_process(peak_of, network, name) for name in ways}
         results += report(network, timings, peaks)
     if arguments.json is not None:
         content = {"machine": machine(), "retained": bool(retained), "results": results}

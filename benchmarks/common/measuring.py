@@ -6,10 +6,15 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,12 @@ def interleaved(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
             if turn:
                 seconds[name].append(time.process_time() - started)
     return {name: Timing(tuple(values)) for name, values in seconds.items()}
+
+
+def in_fresh_process(function: Callable[..., T], *arguments: object) -> T:
+    """What a function of the script returns in a process that has done nothing else."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def peak_growth(run: Callable[[], object]) -> int:
