@@ -9,11 +9,11 @@ from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice, Sweep
 from fenchel.models import Checkpoint, Metadata, build
 
 
-def save_network(path: Path, *, loss: str = "poly:epsilon=6.0", seed: int = 0) -> Path:
+def save_network(path: Path, *, loss: str = "poly:epsilon=6.0", channels: int = 1) -> Path:
     """A digit network that was never trained: every part of a run works on it just the same."""
-    arguments = {"width": 4}
+    arguments = {"width": 4, "channels": channels}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model = build("digit_network", **arguments)
     metadata = Metadata(
         architecture="digit_network",
@@ -33,7 +33,12 @@ def network(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def cross_entropy_network(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("networks")
-    return save_network(folder / "ce.safetensors", loss="cross_entropy")
+    return save_network(folder / "ce.safetensors", loss="cross-entropy")
+
+
+@pytest.fixture(scope="session")
+def make_network():
+    return save_network
 
 
 @pytest.fixture

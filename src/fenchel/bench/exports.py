@@ -108,7 +108,10 @@ def _json_rows(text: str) -> list[Mapping[str, Any]]:
 
 def _csv_rows(text: str) -> Iterator[Mapping[str, Any]]:
     csv.field_size_limit(2**31 - 1)  # a mask of a large data set exceeds the default
-    for line in csv.DictReader(io.StringIO(text, newline="")):
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    if missing := set(columns()) - set(reader.fieldnames or ()):
+        raise ValueError(f"there is no column {', '.join(sorted(missing))}")
+    for line in reader:
         if None in line or None in line.values():
             raise ValueError("a line has too many or too few columns")
         yield {column: _read(column, value) for column, value in line.items()}

@@ -63,6 +63,8 @@ def _explained(method: Callable[P, R]) -> Callable[P, R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(*args, **kwargs)
+        except sqlite3.IntegrityError:
+            raise  # a mistake of ours, not of the file
         except sqlite3.OperationalError as error:
             raise OSError(f"the store {args[0].path} cannot be used: {error}.") from error  # type: ignore[attr-defined]
         except sqlite3.DatabaseError as error:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fenchel.adapters import METHODS
-from fenchel.bench.canonical import ADAPTATION_DEFAULTS, known_options
+from fenchel.bench.canonical import ADAPTATION_DEFAULTS, canonical_settings, known_options
 from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice, Sweep
 from fenchel.bench.toml_lines import Document, KeyPath
 from fenchel.losses import CrossEntropy
@@ -36,6 +36,8 @@ T = TypeVar("T")
 _TOP_LEVEL = ("data", "checkpoints", "methods", "seeds", "stream")
 _LIST_VALUED = ("parameters", "input_range", "mean", "std")
 """Settings whose one value is a list already: a grid of them is a list of lists."""
+_TOGETHER = ("mean", "std")
+"""Settings that make sense together only."""
 
 
 def read_sweep(path: str | Path) -> Sweep:
@@ -104,13 +106,28 @@ def _method(document: Document, path: KeyPath, name: str, table: Mapping[str, An
         for setting, value in table.items()
         if setting not in ("name", "tuned")
     }
+    for setting, values in grid.items():
+        _check_values(document, (*path, setting), name, values)
     tuned = table.get("tuned")
-    arguments = {
-        "name": name,
-        "grid": grid,
-        "tuned": None if tuned is None else str(document.path.parent / str(tuned)),
-    }
-    return _located(document, path, MethodChoice, arguments)
+    return MethodChoice(
+        name=name,
+        grid=grid,
+        tuned=None if tuned is None else str(document.path.parent / str(tuned)),
+    )
+
+
+def _check_values(document: Document, path: KeyPath, method: str, values: list[Any]) -> None:
+    """Refuse values that no source model could take, while their line is known."""
+    setting = str(path[-1])
+    if not values:
+        raise document.error(path, f"a grid needs at least one value; {setting} has none.")
+    if setting in _TOGETHER:
+        return
+    for value in values:
+        try:
+            canonical_settings(method, {setting: value}, CrossEntropy(), {"input_range": [0, 1]})
+        except (ValueError, TypeError) as error:
+            raise document.error(path, error) from error
 
 
 def _settings_of(method: str) -> list[str]:

@@ -10,8 +10,8 @@ from fenchel.bench.record import Record
 from fenchel.bench.sources import Job
 from fenchel.names import Registry
 
-ATTEMPTS = 3
-"""How often a cell is begun before a worker's death is blamed on it."""
+ATTEMPTS = 5
+"""How often a cell is begun before the deaths of its workers are blamed on it."""
 
 
 class Executor(ABC):

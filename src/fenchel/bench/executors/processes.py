@@ -19,6 +19,9 @@ from fenchel.bench.running import failed_record, run_job
 from fenchel.bench.sources import Job
 
 STOPPING_SECONDS = 5.0
+FAILED_STARTS, KILLED_STARTS = 3, 25
+"""How many workers in a row may end, or be killed, before they could begin anything."""
+_READY = "ready"
 
 
 @dataclass
@@ -26,6 +29,7 @@ class _Worker:
     process: SpawnProcess
     connection: Connection
     job: Job | None = None
+    ready: bool = False
 
 
 @final
@@ -40,6 +44,7 @@ class Processes(Executor):
         self.capacity = workers
         self._crew: list[_Worker] = []
         self._attempts: dict[str, int] = {}
+        self._failed_starts = 0
         self._lost: list[Record] = []
 
     def submit(self, job: Job) -> None:
@@ -60,29 +65,51 @@ class Processes(Executor):
         for worker in list(self._crew):
             if worker.connection.poll():
                 try:
-                    records.append(worker.connection.recv())
-                    worker.job = None
+                    records += self._heard(worker, worker.connection.recv())
                 except (EOFError, OSError):
                     self._bury(worker)
             elif not worker.process.is_alive():
                 self._bury(worker)
         return records
 
+    def _heard(self, worker: _Worker, message: Record | str) -> list[Record]:
+        if isinstance(message, Record):
+            worker.job = None
+            return [message]
+        worker.ready = True
+        self._failed_starts = 0
+        return []
+
     def _bury(self, worker: _Worker) -> None:
-        """Let another worker do what a dead one was at, or give the cell up after a few deaths."""
+        """Let another worker do what a dead one was at, or give the cell up after a few deaths.
+
+        A worker that died before it could begin says nothing about its cell.
+        """
         self._crew.remove(worker)
         worker.connection.close()
         worker.process.join(STOPPING_SECONDS)
+        how = _how_it_ended(worker.process.exitcode)
+        if not worker.ready:
+            self._count_failed_start(worker.process.exitcode, how)
         job = worker.job
         if job is None:
             return
-        deaths = self._attempts[job.cell.key] = self._attempts.get(job.cell.key, 0) + 1
+        deaths = self._attempts.get(job.cell.key, 0) + worker.ready
+        self._attempts[job.cell.key] = deaths
         if deaths < ATTEMPTS:
             self.submit(job)
         else:
-            how = _how_it_ended(worker.process.exitcode)
             reason = f"WorkerDied: {deaths} workers died at this cell, the last one {how}."
             self._lost.append(failed_record(job, reason))
+
+    def _count_failed_start(self, code: int | None, how: str) -> None:
+        self._failed_starts += 1
+        was_killed = code is not None and code < 0
+        if self._failed_starts >= (KILLED_STARTS if was_killed else FAILED_STARTS):
+            raise OSError(
+                f"workers must be able to start; {self._failed_starts} in a row did not, the last one "
+                f"ended {how}. Its messages are above; '--executor serial' needs no workers."
+            )
 
     def close(self) -> None:
         for worker in self._crew:
@@ -109,6 +136,7 @@ def _work(connection: Connection) -> None:
     threading.Thread(target=_end_with_driver, daemon=True).start()
     torch.set_num_threads(1)
     try:
+        connection.send(_READY)
         while True:
             connection.send(run_job(connection.recv()))
     except (EOFError, OSError):
