@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from fenchel._version import __version__
 from fenchel.adapters import SGD
 from fenchel.api import adapt
+from fenchel.bench.running import one_thread
 from fenchel.data import Dataset, load
 from fenchel.losses import ExponentialLoss
 from fenchel.models import build
@@ -124,17 +124,6 @@ def run_gaussians(
     accuracies = {key: np.array(runs) for key, runs in curves.items()}
     seconds = time.monotonic() - started
     return GaussianOutcome(settings, accuracies, tuple(source_accuracies), seconds)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One torch thread, so that results do not depend on the number of cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _points(settings: GaussianSettings, seed: int, shift: float) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,123 @@
+"""`fenchel reproduce` as a user types it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from fenchel.bench.presets import PRESETS
+from fenchel.cli import app, main
+from fenchel.data import DATASETS
+from fenchel.data.home import dataset_folder
+from fenchel.models import Checkpoint, Metadata, build
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """USPS in the cache, and a network that says it was trained on SVHN with cross-entropy."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FENCHEL_HOME", str(tmp_path / "home"))
+    folder = dataset_folder("usps")
+    folder.mkdir(parents=True)
+    DATASETS["usps"].write_example(folder)
+    torch.manual_seed(0)
+    arguments = {"channels": 3, "width": 4}
+    metadata = Metadata(
+        architecture="digit_network",
+        arguments=arguments,
+        loss="cross-entropy",
+        classes=tuple("0123456789"),
+        data="svhn",
+    )
+    Checkpoint(build("digit_network", **arguments), metadata).save("runs/a/checkpoint.safetensors")
+    return tmp_path
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["reproduce", *arguments], catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def test_list_prints_one_full_name_a_line_in_a_pipe() -> None:
+    command = [sys.executable, "-m", "fenchel", "reproduce", "list"]
+    environment = {**os.environ, "COLUMNS": "10"}
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert found.stdout.splitlines() == list(PRESETS)
+
+
+def test_ours_stand_beside_the_papers_and_what_is_missing_is_named(workplace: Path) -> None:
+    text = run("table-ce-digits", "--scale", "smoke")
+    row = next(line for line in text.splitlines() if "USPS, T = 2" in line and "memo" in line)
+    assert "adam 0.01, T 2" in row
+    assert "22.42" in row
+    assert "missing" not in row
+    assert any("MNIST, T = 1" in line and "missing" in line for line in text.splitlines())
+    assert "fenchel data fetch mnist" in text
+    written = Path("reproduce/table-ce-digits/table-ce-digits.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(written.splitlines()))
+    assert len(rows) == 18
+    by_line = {(row["line"], row["method"]): row for row in rows}
+    assert 0 <= float(by_line["SVHN → USPS, T = 2", "conjugate"]["ours"]) <= 100
+    assert by_line["SVHN → MNIST, T = 1", "conjugate"]["ours"] == ""
+    assert by_line["SVHN → MNIST, T = 1", "conjugate"]["paper"] == "14.41"
+
+
+def test_a_second_run_takes_the_results_of_the_first(workplace: Path) -> None:
+    first = run("table-ce-digits", "--scale", "smoke")
+    again = CliRunner().invoke(app, ["reproduce", "table-ce-digits", "--scale", "smoke"])
+    assert again.stdout == first
+    assert "8 known already, 0 to run" in again.stderr
+
+
+def test_latex_on_standard_output_is_nothing_but_latex(workplace: Path) -> None:
+    text = run("table-ce-digits", "--scale", "smoke", "--format", "latex")
+    assert text.lstrip().startswith(r"\begin{table}")
+    assert text.rstrip().endswith(r"\end{table}")
+
+
+def test_a_dry_run_runs_nothing(workplace: Path) -> None:
+    assert "fenchel data fetch mnist" in run("table-ce-digits", "--scale", "smoke", "--dry-run")
+    assert not Path("reproduce").exists()
+
+
+def test_the_gaussians_leave_figure_numbers_and_choices(workplace: Path) -> None:
+    text = run("fig-gaussian", "--scale", "smoke", "--out", "gaussians")
+    for shift in ("0.6", "0.65", "0.7"):
+        assert f"λ = {shift}, conjugate" in text
+    for suffix in ("png", "svg", "pdf", "csv", "json"):
+        assert Path(f"gaussians/fig-gaussian.{suffix}").stat().st_size > 100
+    settings = json.loads(Path("gaussians/fig-gaussian.json").read_text())["settings"]
+    assert settings["draws"] == 10
+    assert (settings["low_variance"], settings["high_variance"]) == (1.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["table-polly"], "table-poly"),
+        (["table-poly", "--scale", "smol"], "smoke"),
+        (["table-poly", "--format", "html"], "markdown"),
+        (["table-poly", "--checkpoints", "nowhere"], "nowhere"),
+    ],
+)
+def test_a_mistake_gets_one_clear_line(
+    arguments: list[str],
+    word: str,
+    workplace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fenchel", "reproduce", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert word in capsys.readouterr().err
