@@ -15,71 +15,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
+from fenchel.bench.database import StoreError, damaged, explained, make_database, open_database
 from fenchel.bench.plan import Asked, Plan
 from fenchel.bench.record import MEASURED, Cell, Record, canonical_json
 
-APPLICATION_ID = 0x46656E63  # "Fenc"
-FORMAT_VERSION = 1
-BUSY_SECONDS = 60.0
-
-_TABLES = """
-CREATE TABLE cells (key TEXT PRIMARY KEY, cell TEXT NOT NULL, sort TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE asked (
-    key TEXT NOT NULL REFERENCES cells, method TEXT NOT NULL, selection TEXT NOT NULL,
-    PRIMARY KEY (key, method, selection)) WITHOUT ROWID;
-CREATE TABLE records (
-    key TEXT PRIMARY KEY REFERENCES cells, status TEXT NOT NULL, result TEXT NOT NULL,
-    measured TEXT NOT NULL, checksum TEXT NOT NULL);
-CREATE TABLE claims (
-    key TEXT PRIMARY KEY REFERENCES cells, owner TEXT NOT NULL, expires REAL NOT NULL
-    ) WITHOUT ROWID;
-"""
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class StoreError(ValueError):
-    """A store that is damaged, or a file that is no store."""
-
-
-def _explained(method: Callable[P, R]) -> Callable[P, R]:
-    """What SQLite says about a damaged file, in words that say what to do."""
-
-    @wraps(method)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return method(*args, **kwargs)
-        except sqlite3.IntegrityError:
-            raise  # a mistake of ours, not of the file
-        except sqlite3.OperationalError as error:
-            raise OSError(f"the store {args[0].path} cannot be used: {error}.") from error  # type: ignore[attr-defined]
-        except sqlite3.DatabaseError as error:
-            raise damaged(args[0].path, str(error)) from error  # type: ignore[attr-defined]
-
-    return wrapper
-
-
-def damaged(path: Path, reason: str) -> StoreError:
-    """The error for a file that cannot be trusted."""
-    return StoreError(
-        f"a store must be a whole SQLite file of fenchel; {str(path)!r} is damaged or something else "
-        f"({reason}). It was left as it is. Restore a copy, or move it away and continue from an export "
-        "with 'fenchel bench import'."
-    )
+__all__ = ["Counts", "Store", "StoreError"]
 
 
 @dataclass(frozen=True)
@@ -107,8 +57,8 @@ class Store:
                 f"there is no store {str(path)!r}. 'fenchel bench SWEEP.toml' makes one beside the sweep."
             )
         if not self.path.exists():
-            self._make()
-        self._connection = self._open(readonly)
+            make_database(self.path)
+        self._connection = open_database(self.path, readonly=readonly)
 
     @classmethod
     def open_readonly(cls, path: str | Path) -> Store:
@@ -155,13 +105,11 @@ class Store:
 
     # --- what changes ----------------------------------------------------------------------------
 
-    @_explained
     def add_plan(self, plan: Plan) -> None:
         """Remember the cells of a plan and the names they were asked by; what is known stays."""
         with self._transaction() as connection:
             self._add_cells(connection, (job.cell for job in plan.jobs), plan.asked)
 
-    @_explained
     def add_record(self, record: Record, asked: Sequence[Asked] = ()) -> bool:
         """Store a result unless its cell has one; tells whether it was stored. Ends the claim."""
         with self._transaction() as connection:
@@ -175,7 +123,6 @@ class Store:
             connection.execute("DELETE FROM claims WHERE key = ?", (record.key,))
             return inserted.rowcount == 1
 
-    @_explained
     def forget_failures(self, keys: Collection[str]) -> int:
         """Remove the failed records of `keys`, so that their cells are run again."""
         with self._transaction() as connection:
@@ -186,7 +133,6 @@ class Store:
 
     # --- claims ----------------------------------------------------------------------------------
 
-    @_explained
     def claim(self, keys: Sequence[str], owner: str, seconds: float, count: int = 1) -> list[str]:
         """Take up to `count` cells of `keys` that have no record and that nobody else holds."""
         with self._transaction() as connection:
@@ -201,14 +147,12 @@ class Store:
             )
             return free
 
-    @_explained
     def renew(self, owner: str, seconds: float) -> None:
         """Say that `owner` is alive: its claims hold for another `seconds`."""
         with self._transaction() as connection:
             query = "UPDATE claims SET expires = ? WHERE owner = ?"
             connection.execute(query, (time.time() + seconds, owner))
 
-    @_explained
     def release(self, owner: str) -> None:
         """End all claims of `owner`."""
         with self._transaction() as connection:
@@ -235,20 +179,21 @@ class Store:
     ) -> None:
         self.close()
 
-    @_explained
     def _rows(self, query: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        return self._connection.execute(query, arguments).fetchall()
+        with explained(self.path):
+            return self._connection.execute(query, arguments).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, holding the write lock from the start so that no upgrade can fail."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield self._connection
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        self._connection.execute("COMMIT")
+        with explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
 
     def _add_cells(
         self, connection: sqlite3.Connection, cells: Iterable[Cell], asked: Iterable[Asked]
@@ -271,64 +216,6 @@ class Store:
         if record.key != key:
             raise damaged(self.path, f"the cell {key} does not match its key")
         return record
-
-    def _make(self) -> None:
-        """Make the file under another name first: whoever dies here leaves no half-made store."""
-        if (log := self.path.with_name(self.path.name + "-wal")).exists():
-            raise damaged(self.path, f"it is gone, but its log {log.name} is there")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".store-", dir=self.path.parent) as folder:
-            new = Path(folder) / "new"
-            with closing(sqlite3.connect(new, isolation_level=None)) as connection:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.executescript(_TABLES)
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-            try:
-                os.link(new, self.path)
-            except FileExistsError:
-                return  # another driver was faster
-            except OSError:  # a file system without links
-                os.replace(new, self.path)
-
-    @_explained
-    def _open(self, readonly: bool) -> sqlite3.Connection:
-        with self.path.open("rb") as file:
-            if not file.read(16).startswith(b"SQLite format 3\0"):
-                raise damaged(self.path, "it does not begin like one")
-        mode = "rw"
-        if readonly:
-            # SQLite keeps an index of the log beside the file; where it cannot, nobody writes either.
-            mode = "ro" if os.access(self.path.parent, os.W_OK) else "ro&immutable=1"
-        connection = sqlite3.connect(
-            f"{self.path.resolve().as_uri()}?mode={mode}",
-            uri=True,
-            timeout=BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            self._check(connection)
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA foreign_keys = ON")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _check(self, connection: sqlite3.Connection) -> None:
-        ((kind,),) = connection.execute("PRAGMA application_id").fetchall()
-        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
-        if kind != APPLICATION_ID:
-            raise damaged(self.path, "another program made it")
-        if version != FORMAT_VERSION:
-            raise StoreError(
-                f"this version reads stores of format {FORMAT_VERSION}; {str(self.path)!r} has format "
-                f"{version}. Use the version that made it, or export and import."
-            )
-        findings = connection.execute("PRAGMA quick_check(3)").fetchall()
-        if findings != [("ok",)]:
-            raise damaged(self.path, "; ".join(str(row[0]) for row in findings))
 
 
 def sort_text(cell: Cell) -> str:

@@ -25,15 +25,15 @@ class Executor(ABC):
     capacity: int = 1
     """How many jobs may be under way."""
 
-    def __init__(self, workers: int = 1, address: str | None = None) -> None:
-        if workers < 1:
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
+        if workers is not None and workers < 1:
             raise ValueError(f"there must be at least one worker; got {workers}.")
         if address is not None and self.name != "ray":
             raise ValueError(
                 f"a Ray address goes with the ray executor; got {address!r} with {self.name!r}. Add "
                 "--executor ray."
             )
-        self.workers = workers
+        self.workers = 1 if workers is None else workers
 
     @abstractmethod
     def submit(self, job: Job) -> None:
@@ -68,4 +68,4 @@ def make_executor(
     """The executor of that name; by default serial for one worker and processes for several."""
     if name is None:
         name = "ray" if address else "serial" if workers in (None, 1) else "processes"
-    return EXECUTORS[name](1 if workers is None else workers, address)
+    return EXECUTORS[name](workers, address)

@@ -39,9 +39,9 @@ class Processes(Executor):
 
     name = "processes"
 
-    def __init__(self, workers: int = 1, address: str | None = None) -> None:
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
         super().__init__(workers, address)
-        self.capacity = workers
+        self.capacity = self.workers
         self._crew: list[_Worker] = []
         self._attempts: dict[str, int] = {}
         self._failed_starts = 0

@@ -31,17 +31,22 @@ from fenchel.models import Checkpoint
 @final
 @EXECUTORS.register("ray")
 class Ray(Executor):
-    """Real Ray tasks with retries; `address` joins a cluster, else one is started here."""
+    """Real Ray tasks with retries; `address` joins a cluster, else one is started here.
+
+    On a cluster that is there already, the default is as many workers as it has processors.
+    """
 
     name = "ray"
 
-    def __init__(self, workers: int = 1, address: str | None = None) -> None:
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
         super().__init__(workers, address)
         self._ray = _imported()
         self._owns_cluster = not self._ray.is_initialized()
         if self._owns_cluster:
             self._start(address)
-        self.capacity = 2 * workers  # one under way and one on its way for each
+        if workers is None and not (self._owns_cluster and address is None):
+            self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        self.capacity = 2 * self.workers  # one under way and one on its way for each
         self._models: dict[tuple[str, str], Any] = {}
         self._data: dict[ShiftSource, Any] = {}
         self._jobs: dict[Any, Job] = {}

@@ -17,9 +17,9 @@ class Serial(Executor):
 
     name = "serial"
 
-    def __init__(self, workers: int = 1, address: str | None = None) -> None:
+    def __init__(self, workers: int | None = None, address: str | None = None) -> None:
         super().__init__(workers, address)
-        if workers != 1:
+        if self.workers != 1:
             raise ValueError(
                 f"the serial executor has one worker; got {workers}. Use --executor processes."
             )
