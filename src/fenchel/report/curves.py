@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from fenchel.report.style import color_of, is_front, styled
 
@@ -41,6 +42,7 @@ def curves_figure(
                 if runs := curves.get((method, shift)):
                     shown[method] = _draw(panel, runs, method, position)
             panel.set_title(shift.replace("_", " "))
+            panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         for panel in panels[len(shifts) :]:
             panel.set_visible(False)
         figure.supxlabel("batches", fontsize=9)

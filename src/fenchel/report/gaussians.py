@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from fenchel.bench.gaussians import GaussianOutcome
+from fenchel.bench.gaussians import Accuracies, GaussianOutcome
 from fenchel.report.layout import Entry, Layout
 from fenchel.report.style import color_of, is_front, styled
 from fenchel.report.tables import Measurement
@@ -79,21 +79,30 @@ def gaussian_verdict(outcome: GaussianOutcome) -> list[str]:
     settings = outcome.settings
     sentences = []
     for shift in settings.shifts:
-        means = {m: outcome.accuracies[shift, m].mean(0) for m in settings.methods}
-        areas = {method: float(curve.mean()) for method, curve in means.items()}
-        fastest = max(areas, key=areas.__getitem__)
+        over_steps = {m: outcome.accuracies[shift, m].mean(1) for m in settings.methods}
+        fastest = max(over_steps, key=lambda method: float(over_steps[method].mean()))
+        winners = [
+            f"{NAMES.get(method, method)} in {count}"
+            for method, count in _wins(list(over_steps.items())).items()
+            if count
+        ]
         falling = [
-            f"{NAMES.get(method, method)} ends below its source in "
-            f"{worse} of {settings.draws} draws"
+            f"{NAMES.get(method, method)} in {worse}"
             for method in settings.methods
             if (worse := _worse(outcome, shift, method))
         ]
-        told = "; ".join(falling) or "no method ends below its source in any draw"
         sentences.append(
-            f"λ = {shift:g}: highest mean accuracy over the iterations is that of "
-            f"{NAMES.get(fastest, fastest)} ({areas[fastest]:.2f} %); {told}."
+            f"λ = {shift:g}: accuracy over the iterations is highest for {', '.join(winners)} of "
+            f"{settings.draws} draws, and on average for {NAMES.get(fastest, fastest)}; "
+            f"ends below the source: {', '.join(falling) or 'none, in any draw'}."
         )
     return sentences
+
+
+def _wins(over_steps: list[tuple[str, Accuracies]]) -> dict[str, int]:
+    """In how many draws each method is the best; ties go to the first."""
+    best = np.stack([values for _, values in over_steps]).argmax(0)
+    return {method: int((best == place).sum()) for place, (method, _) in enumerate(over_steps)}
 
 
 def _worse(outcome: GaussianOutcome, shift: float, method: str) -> int:
