@@ -32,7 +32,7 @@ def test_the_encoder_equals_torchs_own(sizes):
     expected = tokens
     for ours in network.encoder:
         theirs = nn.TransformerEncoderLayer(
-            width, 4, wide, dropout=0.0, activation="gelu", batch_first=True
+            width, 4, wide, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
         )
         names = {
             "self_attn.in_proj_weight": ours.project.weight,
@@ -43,10 +43,10 @@ def test_the_encoder_equals_torchs_own(sizes):
             "linear1.bias": ours.perceptron[0].bias,
             "linear2.weight": ours.perceptron[2].weight,
             "linear2.bias": ours.perceptron[2].bias,
-            "norm1.weight": ours.attended.weight,
-            "norm1.bias": ours.attended.bias,
-            "norm2.weight": ours.normed.weight,
-            "norm2.bias": ours.normed.bias,
+            "norm1.weight": ours.before_attention.weight,
+            "norm1.bias": ours.before_attention.bias,
+            "norm2.weight": ours.before_perceptron.weight,
+            "norm2.bias": ours.before_perceptron.bias,
         }
         theirs.double().load_state_dict(names)
         expected = theirs(expected)

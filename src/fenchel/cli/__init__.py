@@ -15,6 +15,7 @@ from fenchel.cli import (
     derive,
     doctor,
     listing,
+    meta,
     report,
     reproduce,
     train,
@@ -36,6 +37,7 @@ app.command("demo")(demo.demo)
 app.command("adapt")(adapt.adapt_images)
 app.command("derive")(derive.derive_loss)
 app.command("train")(train.train)
+app.add_typer(meta.app, name="meta")
 app.add_typer(bench.app, name="bench")
 app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")

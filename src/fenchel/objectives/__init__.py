@@ -3,6 +3,8 @@
 from fenchel.names import import_submodules
 from fenchel.objectives.base import OBJECTIVES, Objective, mean_over_kept
 from fenchel.objectives.entropy import Entropy, ScaledEntropy
+from fenchel.objectives.learned import LearnedObjective
+from fenchel.objectives.loss_network import LossNetwork
 from fenchel.objectives.marginal_entropy import MarginalEntropy
 from fenchel.objectives.pseudo_label import Conjugate, HardPseudoLabel, SoftPseudoLabel
 from fenchel.objectives.quadratic import Quadratic
@@ -15,6 +17,8 @@ __all__ = [
     "Conjugate",
     "Entropy",
     "HardPseudoLabel",
+    "LearnedObjective",
+    "LossNetwork",
     "MarginalEntropy",
     "Objective",
     "Quadratic",

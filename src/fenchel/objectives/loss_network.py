@@ -81,23 +81,27 @@ class LossNetwork(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and a two-layer perceptron, each added to its input and then normalised."""
+    """Self-attention and a two-layer perceptron, each on normalised tokens and added to the plain ones.
+
+    Normalising what comes out instead would let the head see directions of tokens only: the value
+    would go flat, or change at once, a few units away from zero, where logits still matter.
+    """
 
     def __init__(self, embedding: int, feed_forward: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.project = nn.Linear(embedding, 3 * embedding)
         self.merge = nn.Linear(embedding, embedding)
-        self.attended = nn.LayerNorm(embedding)
+        self.before_attention = nn.LayerNorm(embedding)
         self.perceptron = nn.Sequential(
             nn.Linear(embedding, feed_forward), nn.GELU(), nn.Linear(feed_forward, embedding)
         )
-        self.normed = nn.LayerNorm(embedding)
+        self.before_perceptron = nn.LayerNorm(embedding)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, tokens, embedding) -> the same shape."""
-        tokens = self.attended(tokens + self._attend(tokens))
-        out: Tensor = self.normed(tokens + self.perceptron(tokens))
+        tokens = tokens + self._attend(self.before_attention(tokens))
+        out: Tensor = tokens + self.perceptron(self.before_perceptron(tokens))
         return out
 
     def _attend(self, tokens: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from fenchel.adapters import Adapter, Optimizer, Settings
 from fenchel.adapters.step import Inputs
 from fenchel.objectives.learned import LearnedObjective
 from fenchel.objectives.loss_network import LossNetwork
+from fenchel.train.reporting import Reporter
 
 CLASSES = 4
 
@@ -61,3 +62,28 @@ def make_scene():
         return Scene(adapter, list(draws[warm_up:-1]), draws[-1], labels)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory):
+    """The folder of a small network trained on scikit-learn's digits."""
+    pytest.importorskip("sklearn")
+    from fenchel.data import load
+    from fenchel.losses import CrossEntropy
+    from fenchel.train import Recipe, Run, train
+
+    folder = tmp_path_factory.mktemp("source")
+    recipe = Recipe(epochs=4, batch_size=50, augmentation="none", learning_rate=0.05)
+    train(
+        Run(
+            data=load("sklearn-digits", split="train"),
+            model="digit_network",
+            model_arguments={"width": 8},
+            loss=CrossEntropy(),
+            recipe=recipe,
+            out=folder,
+            threads=1,
+        ),
+        Reporter(),
+    )
+    return folder

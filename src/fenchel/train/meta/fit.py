@@ -1,0 +1,190 @@
+"""Which simple formula explains a learned objective: a scaled entropy, or a quadratic.
+
+    entropy     alpha H(softmax(h / T)) - C         three parameters
+    quadratic   sum_i (A h_i^2 + C)                 two parameters
+
+Both are least squares over logits: given T, all else is linear, and T is found on a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from fenchel.losses import CrossEntropy
+from fenchel.objectives import Objective, Quadratic, ScaledEntropy
+
+TEMPERATURES = (1e-2, 1e2)
+"""Above, the entropy is a quadratic of the centred logits to all digits that matter."""
+COARSE = 121
+"""Temperatures on a logarithmic grid, the best of which is then refined."""
+
+Column = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A formula fitted to values: the objective that it is, and how well it explains them.
+
+    Attributes:
+        objective: `ScaledEntropy` or `Quadratic`; `fenchel.adapt(objective=...)` takes it.
+        r_squared: the share of the variance that it explains.
+        aic: Akaike's criterion under Gaussian residuals, n log(RSS / n) + 2 (parameters + 1).
+        parameters: the number of fitted parameters.
+    """
+
+    objective: Objective
+    r_squared: float
+    aic: float
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Fits:
+    """Both fits to one learned objective, and the logits that they were made on."""
+
+    entropy: Fit
+    quadratic: Fit
+    samples: int
+    low: float
+    high: float
+
+    @property
+    def better(self) -> str:
+        """The name of the formula with the lower AIC."""
+        return "entropy" if self.entropy.aic < self.quadratic.aic else "quadratic"
+
+    def by_name(self) -> dict[str, Fit]:
+        """Both fits."""
+        return {"entropy": self.entropy, "quadratic": self.quadratic}
+
+    def record(self) -> dict[str, Any]:
+        """Plain facts, from which `from_record` rebuilds the fits."""
+        entropy, quadratic = self.entropy.objective, self.quadratic.objective
+        assert isinstance(entropy, ScaledEntropy)
+        assert isinstance(quadratic, Quadratic)
+        return {
+            "better": self.better,
+            "samples": self.samples,
+            "range": [self.low, self.high],
+            "entropy": {
+                "formula": "alpha * H(softmax(h / T)) - C",
+                "alpha": entropy.alpha,
+                "T": entropy.temperature,
+                "C": entropy.offset,
+                **_quality(self.entropy),
+            },
+            "quadratic": {
+                "formula": "sum_i (A * h_i^2 + C)",
+                "A": quadratic.a,
+                "C": quadratic.offset,
+                **_quality(self.quadratic),
+            },
+        }
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Fits:
+        """The inverse of `record`."""
+        try:
+            entropy, quadratic = record["entropy"], record["quadratic"]
+            made = ScaledEntropy(
+                alpha=entropy["alpha"], offset=entropy["C"], temperature=entropy["T"]
+            )
+            low, high = record["range"]
+            return Fits(
+                Fit(made, entropy["r_squared"], entropy["aic"], 3),
+                Fit(
+                    Quadratic(a=quadratic["A"], offset=quadratic["C"]),
+                    quadratic["r_squared"],
+                    quadratic["aic"],
+                    2,
+                ),
+                record["samples"],
+                low,
+                high,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                "fits are read from what `fenchel meta fit` wrote; this holds something else "
+                f"({type(error).__name__}: {error}). Run `fenchel meta fit` again."
+            ) from error
+
+
+def fit(objective: Objective, logits: Tensor) -> Fits:
+    """Fit both formulas to the objective's values at `logits` (N, C).
+
+    >>> truth = ScaledEntropy(alpha=2.0, offset=1.0, temperature=3.0)
+    >>> found = fit(truth, 5 * torch.randn(200, 4))
+    >>> found.better, round(found.entropy.objective.temperature, 3)
+    ('entropy', 3.0)
+    """
+    if logits.ndim != 2 or len(logits) < 5 or not bool(logits.isfinite().all()):
+        raise ValueError(
+            "a fit needs finite logits of at least 5 samples, shape (samples, classes); got shape "
+            f"{tuple(logits.shape)}. Pass more images."
+        )
+    with torch.no_grad():
+        h = logits.detach().cpu().double()
+        values = objective(h).numpy()
+    if not np.ptp(values) > 0:
+        raise ValueError(
+            f"a fit needs an objective that varies over the logits; this one is {values[0]:g} "
+            "everywhere. Learn it for longer."
+        )
+    return Fits(
+        _fit_entropy(h, values), _fit_quadratic(h, values), len(h), h.min().item(), h.max().item()
+    )
+
+
+def _fit_entropy(h: Tensor, values: Column) -> Fit:
+    def at(log_temperature: float) -> tuple[float, Column]:
+        entropies = CrossEntropy().conjugate(h / np.exp(log_temperature)).numpy()
+        return _least_squares(entropies, values)
+
+    lowest, highest = np.log(TEMPERATURES)
+    grid = np.linspace(lowest, highest, COARSE)
+    best = int(np.argmin([at(place)[0] for place in grid]))
+    around = (grid[max(0, best - 1)], grid[min(COARSE - 1, best + 1)])
+    refine: Callable[[float], float] = lambda place: at(place)[0]  # noqa: E731
+    found = minimize_scalar(refine, bounds=around, method="bounded", options={"xatol": 1e-10})
+    place = float(found.x) if found.fun <= at(grid[best])[0] else float(grid[best])
+    residual, (alpha, offset) = at(place)
+    made = ScaledEntropy(
+        alpha=float(alpha), offset=-float(offset), temperature=float(np.exp(place))
+    )
+    return _judged(made, residual, values, parameters=3)
+
+
+def _fit_quadratic(h: Tensor, values: Column) -> Fit:
+    residual, (a, offset) = _least_squares(h.square().sum(-1).numpy(), values)
+    made = Quadratic(a=float(a), offset=float(offset) / h.shape[-1])
+    return _judged(made, residual, values, parameters=2)
+
+
+def _least_squares(column: Column, values: Column) -> tuple[float, Column]:
+    """The residual sum of squares of values = slope * column + constant, and the two."""
+    centred = column - column.mean()
+    spread = float(centred @ centred)
+    slope = float(centred @ values) / spread if spread > 0 else 0.0
+    constant = float(values.mean() - slope * column.mean())
+    residual = values - slope * column - constant
+    return float(residual @ residual), np.array([slope, constant])
+
+
+def _judged(made: Objective, residual: float, values: Column, *, parameters: int) -> Fit:
+    count, total = len(values), float(((values - values.mean()) ** 2).sum())
+    # An exact fit leaves rounding alone, and its logarithm must stay finite.
+    least = count * (np.finfo(np.float64).eps * float(np.abs(values).max())) ** 2
+    aic = count * float(np.log(max(residual, least) / count)) + 2 * (parameters + 1)
+    return Fit(made, 1 - residual / total, aic, parameters)
+
+
+def _quality(found: Fit) -> dict[str, float]:
+    return {"r_squared": found.r_squared, "aic": found.aic}

@@ -1,0 +1,193 @@
+"""Learning an objective: the model adapts under it, and it follows the gradient of the task loss.
+
+In every epoch the model starts from the source and adapts batch by batch under the objective as it
+is. At every few batches the adaptation step is differentiated (`gradient`): the adapted model is
+judged on a second, labelled batch, and the objective takes one step of Adam. Draws come from
+counters and the model is restored every epoch, so the objective, its moments and the number of the
+epoch are all that a run continues from: it ends in the same bits as one that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fenchel.adapters import Adapter, Settings
+from fenchel.adapters.step import Inputs, Step
+from fenchel.data.stream import Batch, Shift, Stream
+from fenchel.objectives import LearnedObjective, LossNetwork
+from fenchel.train import state
+from fenchel.train.meta.gradient import MetaGradient, meta_gradient
+from fenchel.train.meta.run import TASK_LOSSES, MetaRun, require_same_protocol
+from fenchel.train.reporting import Reporter, reporter
+from fenchel.train.run import write_history
+from fenchel.train.schedule import SCHEDULES, learning_rate
+from fenchel.train.seeds import derive_seed
+
+FILE_NAME = "learned.safetensors"
+
+
+def learn(run: MetaRun, report: Reporter | None = None) -> LearnedObjective:
+    """Learn the objective of `run`, continue where it was left, or read it if it is finished.
+
+    Raises:
+        ValueError: the folder holds a run with other settings, another process is at work there,
+            or the task loss became infinite.
+    """
+    finished = run.out / FILE_NAME
+    with state.exclusive(run.out), torch.random.fork_rng(devices=[]):
+        protocol = run.protocol()
+        if (started := _started(run.out)) is not None:
+            require_same_protocol(run.out, started, protocol)
+        if not finished.is_file():
+            learner = Learner(run, protocol)
+            learner.continue_to_end(report)
+            LearnedObjective(learner.network, protocol).save(finished)
+        state.remove(run.out)
+    return LearnedObjective.load(finished)
+
+
+def _started(folder: Path) -> dict[str, Any] | None:
+    """The protocol of the run in `folder`, finished or under way."""
+    if (folder / FILE_NAME).is_file():
+        return dict(LearnedObjective.load(folder / FILE_NAME).protocol)
+    return state.read_identity(folder)
+
+
+class Learner:
+    """The loss network, its optimiser, the adapter that it drives, and how they move."""
+
+    def __init__(self, run: MetaRun, protocol: dict[str, Any]) -> None:
+        self.run, self.protocol, self.recipe = run, protocol, run.recipe
+        self.device = torch.device(run.device)
+        torch.manual_seed(derive_seed(self.recipe.seed, "loss network"))
+        classes = len(run.source.classes)
+        self.network = LossNetwork(classes=classes, **self.recipe.sizes).to(self.device)
+        self.optimizer = torch.optim.Adam(
+            self.network.parameters(),
+            lr=self.recipe.learning_rate,
+            weight_decay=self.recipe.weight_decay,
+        )
+        self.adapter = Adapter(
+            run.source.model.to(self.device),
+            Settings(
+                objective=LearnedObjective(self.network),
+                optimizer=self.recipe.optimizer,
+                predict="before",  # the prediction is not needed, and this one costs nothing
+            ),
+        )
+        self.task_loss = TASK_LOSSES[self.recipe.task_loss]
+        self.progress = state.Progress(totals=torch.zeros(3, device=self.device))
+        if (run.out / state.FILE_NAME).is_file():
+            self.progress = state.restore(run.out, self.network, self.optimizer)
+
+    def continue_to_end(self, report: Reporter | None = None) -> None:
+        """Take every epoch that is left, saving after each."""
+        epochs, here = self.recipe.epochs, self.progress
+        left = (epochs - here.epoch) * self.recipe.batches
+        shown = reporter(epochs, here.epoch, left) if report is None else nullcontext(report)
+        with shown as showing:
+            while here.epoch < epochs:
+                self._finish_epoch(showing)
+
+    def _finish_epoch(self, report: Reporter) -> None:
+        here, every = self.progress, self.recipe.every
+        here.totals.zero_()
+        number = 0
+        for stream, tasks, count in self._streams(here.epoch):
+            self.adapter.reset()
+            batches, judges = _endless(stream), _endless(tasks)
+            window: list[Tensor] = []
+            for _ in range(count):
+                number += 1
+                batch = next(batches)
+                window.append(batch.inputs)
+                # Batches of an unrolled window wait for the one with the update.
+                if number % every == 0:
+                    self._update_objective(window, next(judges))
+                    window = []
+                elif every - number % every >= self.recipe.unroll:
+                    self.adapter(window.pop())
+                report.step(len(batch))
+        self._close_epoch(report)
+
+    def _streams(self, epoch: int) -> Iterator[tuple[Stream, Stream, int]]:
+        """The streams that the model meets in an epoch: (to adapt on, to be judged on, batches)."""
+        shifts, recipe = self.run.shifts, self.recipe
+        groups = [tuple(shifts)] if recipe.setting == "mixed" else [(shift,) for shift in shifts]
+        share, more = divmod(recipe.batches, len(groups))
+        for place, group in enumerate(groups):
+            seeds = [derive_seed(recipe.seed, kind, epoch, place) for kind in ("adapt", "judge")]
+            adapt, judge = (self._stream(group, seed) for seed in seeds)
+            yield adapt, judge, share + (place < more)
+
+    def _stream(self, shifts: tuple[Shift, ...], seed: int) -> Stream:
+        images = sum(len(shift.dataset) for shift in shifts)
+        return Stream(
+            shifts=shifts,
+            setting="mixed",
+            batch_size=min(self.recipe.batch_size, images),
+            seed=seed,
+            device=self.device,
+        )
+
+    def _update_objective(self, window: list[Tensor], judge: Batch) -> None:
+        """One differentiable adaptation, and one step of Adam on what it says."""
+        here, recipe = self.progress, self.recipe
+        labels = judge.reveal_labels()
+        outcome: MetaGradient = meta_gradient(
+            step_of(self.adapter),
+            self.adapter.state,
+            [Inputs((inputs,), {}) for inputs in window],
+            Inputs((judge.inputs,), {}),
+            lambda logits: self.task_loss(logits, labels).mean(),
+            order=recipe.order,
+        )
+        self.adapter.state = outcome.state
+        for parameter, gradient in zip(self.network.parameters(), outcome.gradients, strict=True):
+            parameter.grad = gradient
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(
+                SCHEDULES[recipe.schedule], recipe.learning_rate, 0.0, here.epoch, recipe.epochs
+            )
+        self.optimizer.step()
+        hits = (outcome.task_logits.argmax(-1) == labels).sum()
+        count = len(labels)
+        here.totals += torch.stack([outcome.task_loss * count, hits, hits.new_tensor(count)])
+
+    def _close_epoch(self, report: Reporter) -> None:
+        here = self.progress
+        loss, hits, count = here.totals.tolist()
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"the task loss must stay finite; in epoch {here.epoch + 1} it became {loss}. Lower "
+                "the learning rates, of the adaptation or of the objective."
+            )
+        row = {
+            "epoch": here.epoch + 1,
+            "train_loss": loss / count,
+            "train_accuracy": hits / count,
+        }
+        here.history.append(row)
+        here.epoch += 1
+        state.save(self.run.out, self.protocol, self.network, self.optimizer, here)
+        write_history(self.run.out, here.history)
+        report.epoch(here.epoch, row)
+
+
+def step_of(adapter: Adapter) -> Step:
+    """The pure step that the adapter takes: what is learned through is what is deployed."""
+    return adapter._step
+
+
+def _endless(stream: Stream) -> Iterator[Batch]:
+    """The full batches of a stream, over and over."""
+    batches = chain.from_iterable(repeat(stream))
+    return (batch for batch in batches if len(batch) == stream.batch_size)
