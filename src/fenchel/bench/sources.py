@@ -30,7 +30,7 @@ RESOLVERS: Registry[Callable[[str], Path]] = Registry(
 """Schemes of checkpoint names: `zoo:NAME` asks `RESOLVERS["zoo"]("NAME")` for the file."""
 
 KEPT_CHECKPOINTS, KEPT_SHIFTS, KEPT_CLEAN = 8, 16, 2
-REMEMBERED_BYTES = 2**30
+REMEMBERED_BYTES = 2**26  # of each kept shift: CIFAR fits, photographs are read again
 
 
 @dataclass(frozen=True)

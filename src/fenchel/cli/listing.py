@@ -53,6 +53,12 @@ def _corruptions() -> Iterable[Row]:
     return ((name, kinds.get(name, "test")) for name in CORRUPTIONS)
 
 
+def _executors() -> Iterable[Row]:
+    from fenchel.bench.executors import EXECUTORS
+
+    return ((name, _first_line(cls)) for name, cls in EXECUTORS.items())
+
+
 KINDS: dict[str, Callable[[], Iterable[Row]]] = {
     "losses": _losses,
     "methods": _methods,
@@ -60,6 +66,7 @@ KINDS: dict[str, Callable[[], Iterable[Row]]] = {
     "models": _models,
     "datasets": _datasets,
     "corruptions": _corruptions,
+    "executors": _executors,
 }
 
 
@@ -67,7 +74,7 @@ def list_names(
     kind: Annotated[str | None, typer.Argument(help=f"One of: {', '.join(KINDS)}.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List losses, methods, objectives, models, data sets and corruptions.
+    """List losses, methods, objectives, models, data sets, corruptions and executors.
 
     [bold]Examples[/bold]
 
