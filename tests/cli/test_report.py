@@ -58,9 +58,11 @@ def run(*arguments: str) -> str:
 def test_report_prints_the_table_and_writes_the_page(folder: Path) -> None:
     page = folder / "out" / "report.html"
     text = run(str(folder / "sweep.sqlite"), "--out", str(page))
-    assert [line.split()[0] for line in text.splitlines()[-4:]] == [
+    errors, tests = text.split("Error minus that of conjugate")
+    assert [line.split()[0] for line in errors.strip().splitlines()[-4:]] == [
         "source", "bn", "soft", "conjugate",
     ]  # fmt: skip
+    assert [line.split()[0] for line in tests.splitlines()[-3:]] == ["source", "bn", "soft"]
     html = page.read_text(encoding="utf-8")
     assert "12 cells done" in html
     assert "conjugate = soft" in html
@@ -70,14 +72,21 @@ def test_figures_and_tables_go_to_a_folder(folder: Path) -> None:
     figures = folder / "figures"
     run(str(folder / "sweep.sqlite"), "-o", str(folder / "r.html"), "--figures", str(figures))
     names = {path.name for path in figures.iterdir()}
-    assert {"1-corruptions.pdf", "1-online-error.svg", "1-task-loss.png", "1-errors.tex"} <= names
+    assert {
+        "1-corruptions.pdf",
+        "1-online-error.svg",
+        "1-task-loss.png",
+        "1-tests.tex",
+        "errors.csv",
+    } <= names
 
 
 def test_tables_are_printed_as_csv(folder: Path) -> None:
     text = run(str(folder / "sweep.sqlite"), "-o", str(folder / "r.html"), "--format", "csv")
-    rows = list(csv.reader(io.StringIO(text.strip())))
-    assert rows[0] == ["method", "fog", "contrast", "mean"]
-    assert len(rows) == 5
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 4 * 3
+    by_method = {row["method"]: float(row["mean"]) for row in rows if row["shift"] == "mean"}
+    assert by_method["soft"] == by_method["conjugate"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from fenchel.bench.gaussians import GaussianOutcome, GaussianSettings
 from fenchel.report.by_corruption import error_by_corruption_figure
 from fenchel.report.by_severity import error_by_severity_figure
 from fenchel.report.curves import online_error_figure, task_loss_figure
-from fenchel.report.gaussians import gaussian_figure, gaussian_table, gaussian_verdict
+from fenchel.report.gaussians import gaussian_csv, gaussian_figure, gaussian_table, gaussian_verdict
 from fenchel.report.heatmap import heat_map_figure
 from fenchel.report.style import as_svg, save
 from fenchel.report.tables import Measurement, error_table
@@ -117,6 +118,13 @@ def test_the_verdict_on_the_gaussians_follows_the_numbers() -> None:
     assert "highest for conjugate in 3 of 3 draws, and on average for conjugate" in easy
     worse = (outcome().accuracies[0.7, "entropy"][:, -1] < 85).sum()
     assert f"entropy of the sigmoid in {worse}" in hard.partition("below the source")[2]
+
+
+def test_the_csv_of_the_gaussians_has_every_point_of_the_figure() -> None:
+    rows = list(csv.DictReader(gaussian_csv(outcome()).splitlines()))
+    assert len(rows) == 9 * 5
+    for row in rows:
+        assert float(row["low"]) <= float(row["mean"]) <= float(row["high"])
 
 
 def test_the_table_of_the_gaussians_marks_the_highest_accuracy() -> None:

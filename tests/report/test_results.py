@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,13 @@ import pytest
 
 from fenchel.bench.plan import Asked
 from fenchel.bench.record import CellShift, Record
-from fenchel.report.listings import numbers_table, protocol_of, significance_table
+from fenchel.report.listings import (
+    errors_csv,
+    numbers_table,
+    protocol_of,
+    significance_csv,
+    significance_table,
+)
 from fenchel.report.results import read_results, sections_of, shift_errors
 
 MakeStore = Callable[..., Path]
@@ -26,7 +33,22 @@ def test_a_section_is_one_model_on_one_data_set(made: SimpleNamespace) -> None:
     ]
     sections = sections_of(map(made.record, cells), {})
     assert [len(section.records) for section in sections] == [2, 1, 1]
-    assert sections[0].title == "digits, network trained with poly:epsilon=6"
+    titles = [section.title for section in sections]
+    assert titles == [
+        "digits, network trained with poly:epsilon=6, limit None",
+        "digits, network trained with cross-entropy",
+        "digits, network trained with poly:epsilon=6, limit 100",
+    ]
+
+
+def test_two_models_of_one_kind_are_told_apart_by_name(made: SimpleNamespace) -> None:
+    cells = [
+        made.cell("bn", "fog", model_digest=digit * 64, checkpoint=f"runs/{digit}")
+        for digit in "ab"
+    ]
+    titles = [section.title for section in sections_of(map(made.record, cells), {})]
+    assert titles[0].endswith("model runs/a aaaaaaaa")
+    assert titles[1].endswith("model runs/b bbbbbbbb")
 
 
 def test_the_table_holds_the_records_errors_seed_by_seed(usual_records: list[Record]) -> None:
@@ -131,6 +153,23 @@ def test_seeds_with_subsets_of_their_own_are_not_taken_for_the_same_images(
     ]
     (section,) = sections_of(records, {})
     assert section.differences("conjugate")["bn"].images == 400
+
+
+def test_csv_holds_the_same_numbers_as_the_tables(
+    usual_records: list[Record], make_store: MakeStore
+) -> None:
+    results = read_results(make_store(usual_records))
+    (section,) = results.sections
+    errors = list(csv.DictReader(errors_csv(results).splitlines()))
+    assert len(errors) == 4 * 3
+    means = {row["method"]: float(row["mean"]) for row in errors if row["shift"] == "mean"}
+    assert means["bn"] == section.table().row("bn")[-1].mean
+    tests = {
+        row["method"]: row for row in csv.DictReader(significance_csv(results, "bn").splitlines())
+    }
+    assert set(tests) == {"source", "entropy", "conjugate"}
+    assert float(tests["source"]["difference"]) == section.differences("bn")["source"].estimate
+    assert tests["source"]["reference"] == "bn"
 
 
 def test_failures_are_kept_apart(made: SimpleNamespace, make_store: MakeStore) -> None:

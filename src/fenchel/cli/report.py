@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fenchel.cli.console import err
-from fenchel.cli.showing import FORMATS, check_format, show_table
+from fenchel.cli.showing import FORMATS, check_format, show_tables
 
 
 def report(
@@ -19,7 +19,7 @@ def report(
     figures: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the figures (PNG, SVG, PDF) and tables (LaTeX, Markdown, CSV)."
+            help="Folder for figures (PNG, SVG, PDF) and tables (LaTeX, Markdown, CSV)."
         ),
     ] = None,
     reference: Annotated[
@@ -38,16 +38,19 @@ def report(
         fenchel report sweep.sqlite --figures paper/figures --format latex
     """
     from fenchel.adapters import METHODS
-    from fenchel.report.page import caption_of, write_figures, write_report
+    from fenchel.report.listings import errors_csv
+    from fenchel.report.page import tables_of, write_figures, write_report
     from fenchel.report.results import read_results
 
     check_format(table_format)
     METHODS[reference]
     results = read_results(store)
-    for section in results.sections:
-        show_table(section.table().layout(caption_of(section)), table_format)
+    tables = (
+        layout for section in results.sections for layout in tables_of(section, reference).values()
+    )
+    show_tables(tables, table_format, errors_csv(results))
     page = write_report(results, out, reference=reference)
     if figures is not None:
-        written = write_figures(results, figures)
+        written = write_figures(results, figures, reference=reference)
         err.print(f"{len(written)} files in {figures}", highlight=False, soft_wrap=True)
     err.print(f"page: {page}", highlight=False, soft_wrap=True)

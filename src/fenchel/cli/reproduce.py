@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fenchel.cli.console import EXIT_FAILURES, err, out
 from fenchel.cli.devices import pick_device
-from fenchel.cli.showing import FORMATS, check_format, show_table
+from fenchel.cli.showing import FORMATS, check_format, show_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -149,10 +149,11 @@ def _run(
             records = {record.key: record for record in store.records(set(plan.keys))}
     rows = compare(planned, records)
     caption = f"error in % at scale {planned.scale} beside the paper's; lowest of ours in bold"
-    show_table(comparison_table(rows, caption), form)
+    numbers = comparison_csv(rows)
+    show_tables([comparison_table(rows, caption)], form, numbers)
     # Beside a table for people the rest is output as well; after LaTeX or CSV it would be in the way.
     _tell(out if form == "terminal" else err, [*_remarks(planned, rows), *_missing(planned)])
-    write_atomically(where / f"{planned.preset.name}.csv", comparison_csv(rows).encode())
+    write_atomically(where / f"{planned.preset.name}.csv", numbers.encode())
     _draw(planned, rows, records, where)
     _note(f"results: {where}")
     if any(row.failed for row in rows):
@@ -206,8 +207,12 @@ def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool
     from fenchel.bench.presets.figures import gaussian_settings
     from fenchel.models.files import write_atomically
     from fenchel.progress import progress
-    from fenchel.report.gaussians import gaussian_figure, gaussian_table, gaussian_verdict
-    from fenchel.report.layout import to_csv
+    from fenchel.report.gaussians import (
+        gaussian_csv,
+        gaussian_figure,
+        gaussian_table,
+        gaussian_verdict,
+    )
 
     settings = gaussian_settings(scale)
     _note(f"{preset.name}: {preset.about}")
@@ -217,13 +222,13 @@ def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool
     total = settings.draws * len(settings.shifts) * len(settings.methods)
     with progress("adapting", total=total) as bar:
         outcome = run_gaussians(settings, bar.advance)
-    layout = gaussian_table(outcome)
-    show_table(layout, form)
+    numbers = gaussian_csv(outcome)
+    show_tables([gaussian_table(outcome)], form, numbers)
     notes = [f"note: {note}" for note in preset.notes]
     verdict = [*gaussian_verdict(outcome), PAPER_ON_GAUSSIANS, *notes]
     _tell(out if form == "terminal" else err, verdict)
     write_atomically(where / f"{preset.name}.json", json.dumps(outcome.to_json()).encode())
-    write_atomically(where / f"{preset.name}.csv", to_csv(layout).encode())
+    write_atomically(where / f"{preset.name}.csv", numbers.encode())
     _save(gaussian_figure(outcome), where / preset.name)
     _note(f"{outcome.seconds:.0f} s; figure, numbers and every choice: {where}")
 

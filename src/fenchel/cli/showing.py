@@ -11,6 +11,8 @@ from fenchel.cli.console import out
 from fenchel.names import unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fenchel.report.layout import Layout
 
 WIDEST = 10_000
@@ -23,13 +25,26 @@ def check_format(form: str) -> None:
         raise unknown("format", form, FORMATS)
 
 
-def show_table(layout: Layout, form: str) -> None:
-    """Print a table on standard output; one that goes to a file is never cut to a width."""
-    from fenchel.report.layout import as_text, to_terminal
+def show_tables(layouts: Iterable[Layout], form: str, numbers: str) -> None:
+    """Print tables on standard output, or, as CSV, the numbers behind them."""
+    from fenchel.report.layout import to_latex, to_markdown
 
-    if form != "terminal":
-        print(as_text(layout, form))
+    if form == "csv":
+        print(numbers, end="")
         return
+    for place, layout in enumerate(layouts):
+        if place:
+            print()
+        if form == "terminal":
+            _show_in_terminal(layout)
+        else:
+            print(to_latex(layout) if form == "latex" else to_markdown(layout), end="")
+
+
+def _show_in_terminal(layout: Layout) -> None:
+    """What goes to a file or a pipe is never cut to a width."""
+    from fenchel.report.layout import to_terminal
+
     table = to_terminal(layout)
     if out.is_terminal:
         out.print(table)

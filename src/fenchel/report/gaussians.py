@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fenchel.bench.gaussians import Accuracies, GaussianOutcome
-from fenchel.report.layout import Entry, Layout
+from fenchel.report.layout import Entry, Layout, to_csv
 from fenchel.report.style import color_of, is_front, styled
 from fenchel.report.tables import Measurement
 
@@ -72,6 +72,17 @@ def gaussian_table(outcome: GaussianOutcome) -> Layout:
         f"accuracy in %, mean ± standard deviation over {settings.draws} draws, highest in bold"
     )
     return Layout(caption, headings, tuple(rows))
+
+
+def gaussian_csv(outcome: GaussianOutcome) -> str:
+    """Every point of the figure: mean, band and spread over draws."""
+    rows = []
+    for (shift, method), runs in outcome.accuracies.items():
+        low, high = np.quantile(runs, BAND, axis=0)
+        spread = runs.std(0, ddof=1) if len(runs) > 1 else [None] * runs.shape[1]
+        points = zip(runs.mean(0), low, high, spread, strict=True)
+        rows += [(shift, method, step, *point) for step, point in enumerate(points)]
+    return to_csv(("shift", "method", "iteration", "mean", "low", "high", "spread"), rows)
 
 
 def gaussian_verdict(outcome: GaussianOutcome) -> list[str]:

@@ -1,4 +1,4 @@
-"""A table as text, and its four forms: terminal, Markdown, LaTeX and CSV."""
+"""A table as text, and its forms: terminal, Markdown and LaTeX for people, CSV for programs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
-
-from fenchel.names import unknown
 
 Emphasis = Literal["", "best", "row"]
 
@@ -131,25 +129,14 @@ def _latex_entry(entry: Entry) -> str:
     return rf"\textbf{{{text}}}" if entry.emphasis == "best" else text
 
 
-def to_csv(layout: Layout) -> str:
-    """The table as it is shown, without emphasis."""
+def to_csv(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Plain values in full precision, for programs; None is an empty field.
+
+    >>> to_csv(["method", "mean"], [["bn", 0.5], ["source", None]])
+    'method,mean\\nbn,0.5\\nsource,\\n'
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(layout.headings)
-    writer.writerows([entry.text for entry in row] for row in layout.rows)
+    writer.writerow(headings)
+    writer.writerows(rows)
     return text.getvalue()
-
-
-FORMATS: dict[str, Callable[[Layout], str]] = {
-    "markdown": to_markdown,
-    "latex": to_latex,
-    "csv": to_csv,
-}
-"""The forms that are plain text; `to_terminal` is for rich."""
-
-
-def as_text(layout: Layout, form: str) -> str:
-    """The table as `markdown`, `latex` or `csv`."""
-    if form not in FORMATS:
-        raise unknown("format of tables", form, FORMATS)
-    return FORMATS[form](layout)

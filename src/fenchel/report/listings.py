@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from fenchel.bench.record import Record
-from fenchel.report.layout import Entry, Layout
+from fenchel.report.layout import Entry, Layout, to_csv
 from fenchel.report.results import Results, Section
 
 
 def significance_table(section: Section, reference: str) -> Layout | None:
     """Differences to the reference method; None if there is none, or nothing to compare."""
-    label = next((name for name, way in section.ways.items() if way.method == reference), None)
+    label = reference_label(section, reference)
     differences = {} if label is None else section.differences(label)
     if not differences:
         return None
@@ -26,7 +28,37 @@ def significance_table(section: Section, reference: str) -> Layout | None:
         f"Error minus that of {label}, in points: estimate and 95 % interval of a paired bootstrap over "
         "images (10,000 resamples, two-sided p-value; no correction for several comparisons)."
     )
+    if section.cell.metric != "accuracy":
+        caption += " By the share of wrong images, not by the mean over classes."
     return Layout(caption, ("method", "difference [95 %]", "p-value", "images"), rows)
+
+
+def reference_label(section: Section, reference: str) -> str | None:
+    """The way of the reference method that ran most, the first if several did; None if none did."""
+    ways = {name: way for name, way in section.ways.items() if way.method == reference}
+    return max(ways, key=lambda name: len(ways[name].records), default=None)
+
+
+def errors_csv(results: Results) -> str:
+    """The errors of every section: mean and spread over seeds."""
+    rows = [
+        (section.title, *numbers)
+        for section in results.sections
+        for numbers in section.table().numbers()
+    ]
+    return to_csv(("section", "method", "shift", "mean", "spread", "seeds"), rows)
+
+
+def significance_csv(results: Results, reference: str) -> str:
+    """Differences to the reference method, in points."""
+    rows = [
+        (section.title, name, label, *dataclasses.astuple(found))
+        for section in results.sections
+        if (label := reference_label(section, reference)) is not None
+        for name, found in section.differences(label).items()
+    ]
+    headings = ("section", "method", "reference", "difference", "low", "high", "p_value", "images")
+    return to_csv(headings, rows)
 
 
 def protocol_of(section: Section) -> dict[str, str]:

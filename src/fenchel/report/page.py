@@ -16,11 +16,13 @@ from fenchel.report.by_severity import error_by_severity_figure
 from fenchel.report.curves import online_error_figure, task_loss_figure
 from fenchel.report.heatmap import heat_map_figure
 from fenchel.report.html import render
-from fenchel.report.layout import to_latex, to_markdown
+from fenchel.report.layout import Layout, to_latex, to_markdown
 from fenchel.report.listings import (
+    errors_csv,
     failures_table,
     numbers_table,
     protocol_of,
+    significance_csv,
     significance_table,
 )
 from fenchel.report.results import Results, Section
@@ -58,21 +60,34 @@ def write_report(results: Results, out: str | Path, *, reference: str = REFERENC
     return Path(out)
 
 
-def write_figures(results: Results, folder: str | Path) -> list[Path]:
-    """Every figure of the report as PNG, SVG and PDF, every table as LaTeX, Markdown and CSV."""
+def write_figures(
+    results: Results, folder: str | Path, *, reference: str = REFERENCE
+) -> list[Path]:
+    """Every figure as PNG, SVG and PDF, every table as LaTeX and Markdown, all numbers as CSV."""
     written = []
     for number, section in enumerate(results.sections, start=1):
         for item in figures_of(section):
             for suffix in FORMATS:
                 written.append(Path(folder) / f"{number}-{item.name}.{suffix}")
                 save(item.figure, written[-1])
-        table = section.table()
-        layout = table.layout(caption_of(section))
-        texts = {"tex": to_latex(layout), "md": to_markdown(layout), "csv": table.to_csv()}
-        for suffix, text in texts.items():
-            written.append(Path(folder) / f"{number}-errors.{suffix}")
-            write_atomically(written[-1], text.encode())
+        for name, layout in tables_of(section, reference).items():
+            for suffix, text in (("tex", to_latex(layout)), ("md", to_markdown(layout))):
+                written.append(Path(folder) / f"{number}-{name}.{suffix}")
+                write_atomically(written[-1], text.encode())
+    for name, text in (
+        ("errors", errors_csv(results)),
+        ("tests", significance_csv(results, reference)),
+    ):
+        written.append(Path(folder) / f"{name}.csv")
+        write_atomically(written[-1], text.encode())
     return written
+
+
+def tables_of(section: Section, reference: str) -> dict[str, Layout]:
+    """The errors, and their differences to the reference where there are any."""
+    found = {"errors": section.table().layout(caption_of(section))}
+    tested = significance_table(section, reference)
+    return found if tested is None else {**found, "tests": tested}
 
 
 def figures_of(section: Section) -> list[NamedFigure]:
@@ -132,8 +147,7 @@ def _section_values(section: Section, number: int, reference: str) -> dict[str, 
     ]
     return {
         "title": section.title,
-        "table": section.table().layout(caption_of(section)),
-        "significance": significance_table(section, reference),
+        "tables": tables_of(section, reference),
         "protocol": protocol_of(section),
         "figures": figures,
     }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
 from fenchel.bench.presets.comparison import Comparison
 from fenchel.report.by_severity import error_by_severity_figure
-from fenchel.report.layout import Entry, Layout
+from fenchel.report.layout import Entry, Layout, to_csv
 from fenchel.report.tables import Measurement
 
 HEADINGS = ("line", "method", "setting", "ours", "paper", "difference")
@@ -60,22 +58,19 @@ def _paper_text(row: Comparison) -> str:
 
 def comparison_csv(rows: Sequence[Comparison]) -> str:
     """Every number in full precision, with its setting, our seeds and how many shifts it covers."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            "line", "data", "method", "optimizer", "learning_rate", "temperature", "ours",
-            "ours_spread", "seeds", "shifts", "shifts_wanted", "failed_cells", "paper", "paper_spread",
-        ]
+    headings = (
+        "line", "data", "method", "optimizer", "learning_rate", "temperature", "ours",
+        "ours_spread", "seeds", "shifts", "shifts_wanted", "failed_cells", "paper", "paper_spread",
     )  # fmt: skip
+    values = []
     for row in rows:
         ours, run = Measurement(row.errors), row.run
         mean = ours.mean if row.errors else None
-        values = [mean, ours.spread, len(row.errors), row.shifts, row.shifts_wanted, row.failed]
-        settings = [run.optimizer, run.learning_rate, run.temperature]
-        title = [row.line.title, row.line.data, row.method]
-        writer.writerow([*title, *settings, *values, run.error, run.spread])
-    return text.getvalue()
+        title = (row.line.title, row.line.data, row.method)
+        settings = (run.optimizer, run.learning_rate, run.temperature)
+        counts = (len(row.errors), row.shifts, row.shifts_wanted, row.failed)
+        values.append((*title, *settings, mean, ours.spread, *counts, run.error, run.spread))
+    return to_csv(headings, values)
 
 
 def preset_severity_figure(rows: Sequence[Comparison]) -> Figure | None:

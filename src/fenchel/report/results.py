@@ -62,12 +62,7 @@ class Section:
     cell: Cell
     """Any of its cells: they agree in `SECTION_FIELDS`."""
     ways: Mapping[str, Way]
-
-    @property
-    def title(self) -> str:
-        """`cifar10-c, resnet26 trained with poly:epsilon=6`, and the setting unless it is the usual."""
-        usual = "" if self.cell.setting == "reset" else f", {self.cell.setting}"
-        return f"{self.cell.data}, {self.cell.architecture} trained with {self.cell.loss}{usual}"
+    title: str
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -163,7 +158,28 @@ def sections_of(
         if record.status == "done":
             key = canonical_json([getattr(record.cell, name) for name in SECTION_FIELDS])
             groups.setdefault(key, []).append(record)
-    return tuple(Section(group[0].cell, _ways(group, asked)) for group in groups.values())
+    cells = [group[0].cell for group in groups.values()]
+    return tuple(
+        Section(group[0].cell, _ways(group, asked), _title(group[0].cell, cells))
+        for group in groups.values()
+    )
+
+
+def _title(cell: Cell, cells: Sequence[Cell]) -> str:
+    """`cifar10-c, resnet26 trained with poly:epsilon=6`, and what else tells it from the others."""
+    known = ("data", "architecture", "loss")
+    same = [other for other in cells if all(getattr(other, k) == getattr(cell, k) for k in known)]
+    parts = [f"{cell.data}, {cell.architecture} trained with {cell.loss}"]
+    for name in SECTION_FIELDS[len(known) :]:
+        if any(getattr(other, name) != getattr(cell, name) for other in same):
+            parts.append(
+                f"model {cell.checkpoint or ''} {cell.model_digest[:8]}"
+                if name == "model_digest"
+                else f"{name.replace('_', ' ')} {getattr(cell, name)}"
+            )
+    if len(parts) == 1 and cell.setting != "reset":
+        parts.append(cell.setting)
+    return ", ".join(parts)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -89,17 +87,14 @@ class ErrorTable:
         headings = (corner, *(heading.replace("_", " ") for heading in self.headings))
         return Layout(caption, headings, rows)
 
-    def to_csv(self, corner: str = "method") -> str:
-        """One line a number: row, column, mean, spread, measurements; full precision."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([corner, "shift", "mean", "spread", "measurements"])
-        for name in self.rows:
-            for heading, cell in zip(self.headings, self.row(name), strict=True):
-                if cell.values:
-                    spread = "" if cell.spread is None else cell.spread
-                    writer.writerow([name, heading, cell.mean, spread, len(cell.values)])
-        return text.getvalue()
+    def numbers(self) -> list[tuple[str, str, float, float | None, int]]:
+        """Row, column, mean, spread and how many measurements, of every cell that has any."""
+        return [
+            (name, heading, cell.mean, cell.spread, len(cell.values))
+            for name in self.rows
+            for heading, cell in zip(self.headings, self.row(name), strict=True)
+            if cell.values
+        ]
 
 
 def _lowest(by_row: Mapping[str, Sequence[Measurement]], index: int) -> frozenset[str]:
