@@ -95,7 +95,9 @@ def import_file(store: Store, path: str | Path) -> tuple[int, int]:
             f"an export is a CSV or JSON file written by 'fenchel bench export'; {str(path)!r} is not, or "
             f"was edited ({type(error).__name__}: {error}). Export it again."
         ) from error
-    new = sum(store.add_record(record, asked) for record, asked in found)
+    new = store.add_records(
+        (record for record, _ in found), (name for _, names in found for name in names)
+    )
     return new, len(found) - new
 
 

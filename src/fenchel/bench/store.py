@@ -110,18 +110,26 @@ class Store:
         with self._transaction() as connection:
             self._add_cells(connection, (job.cell for job in plan.jobs), plan.asked)
 
-    def add_record(self, record: Record, asked: Sequence[Asked] = ()) -> bool:
+    def add_record(self, record: Record, asked: Iterable[Asked] = ()) -> bool:
         """Store a result unless its cell has one; tells whether it was stored. Ends the claim."""
+        return self.add_records([record], asked) == 1
+
+    def add_records(self, records: Iterable[Record], asked: Iterable[Asked] = ()) -> int:
+        """Store results of cells that have none, all at once; how many were stored."""
+        stored = 0
         with self._transaction() as connection:
-            self._add_cells(connection, [record.cell], asked)
-            result = canonical_json(_without_cell(record.deterministic_json()))
-            measured = canonical_json({name: record.to_json()[name] for name in MEASURED})
-            row = (record.key, record.status, result, measured, _checksum(result))
-            inserted = connection.execute(
-                "INSERT INTO records VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING", row
-            )
-            connection.execute("DELETE FROM claims WHERE key = ?", (record.key,))
-            return inserted.rowcount == 1
+            given = list(records)
+            self._add_cells(connection, (record.cell for record in given), asked)
+            for record in given:
+                result = canonical_json(_without_cell(record.deterministic_json()))
+                measured = canonical_json({name: record.to_json()[name] for name in MEASURED})
+                row = (record.key, record.status, result, measured, _checksum(result))
+                inserted = connection.execute(
+                    "INSERT INTO records VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING", row
+                )
+                stored += inserted.rowcount
+                connection.execute("DELETE FROM claims WHERE key = ?", (record.key,))
+        return stored
 
     def forget_failures(self, keys: Collection[str]) -> int:
         """Remove the failed records of `keys`, so that their cells are run again."""
