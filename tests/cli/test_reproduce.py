@@ -14,10 +14,18 @@ import torch
 from typer.testing import CliRunner
 
 from fenchel.bench.presets import PRESETS
+from fenchel.bench.sources import opened_checkpoint, opened_file, opened_shift
 from fenchel.cli import app, main
 from fenchel.data import DATASETS
 from fenchel.data.home import dataset_folder
 from fenchel.models import Checkpoint, Metadata, build
+
+
+@pytest.fixture(autouse=True)
+def _nothing_opened_before() -> None:
+    """A process keeps what it opened, by name; here the same names mean other files in every test."""
+    for kept in (opened_checkpoint, opened_file, opened_shift):
+        kept.cache_clear()
 
 
 @pytest.fixture
@@ -28,8 +36,13 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = dataset_folder("usps")
     folder.mkdir(parents=True)
     DATASETS["usps"].write_example(folder)
+    save_network(channels=3)
+    return tmp_path
+
+
+def save_network(channels: int) -> None:
     torch.manual_seed(0)
-    arguments = {"channels": 3, "width": 4}
+    arguments = {"channels": channels, "width": 4}
     metadata = Metadata(
         architecture="digit_network",
         arguments=arguments,
@@ -38,7 +51,6 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         data="svhn",
     )
     Checkpoint(build("digit_network", **arguments), metadata).save("runs/a/checkpoint.safetensors")
-    return tmp_path
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -76,6 +88,18 @@ def test_a_second_run_takes_the_results_of_the_first(workplace: Path) -> None:
     again = CliRunner().invoke(app, ["reproduce", "table-ce-digits", "--scale", "smoke"])
     assert again.stdout == first
     assert "8 known already, 0 to run" in again.stderr
+
+
+def test_failed_cells_are_told_by_the_exit_code_and_run_again_on_request(workplace: Path) -> None:
+    save_network(channels=1)
+    command = ["reproduce", "table-ce-digits", "--scale", "smoke"]
+    first = CliRunner().invoke(app, command)
+    assert first.exit_code == 1, first.output
+    rows = [line for line in first.stdout.splitlines() if line.startswith("SVHN → USPS")]
+    assert rows
+    assert all("failed" in row for row in rows)
+    assert "0 to run" in CliRunner().invoke(app, command).stderr
+    assert "0 known already" in CliRunner().invoke(app, [*command, "--retry-failed"]).stderr
 
 
 def test_latex_on_standard_output_is_nothing_but_latex(workplace: Path) -> None:

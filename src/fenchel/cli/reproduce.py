@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from fenchel.bench.plan import Plan
     from fenchel.bench.presets import Preset
     from fenchel.bench.presets.available import PresetPlan
     from fenchel.bench.presets.comparison import Comparison
@@ -49,6 +50,9 @@ def reproduce(
     table_format: Annotated[
         str, typer.Option("--format", help=f"Of the table printed: {', '.join(FORMATS)}.")
     ] = "terminal",
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run cells again that failed before.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be run and what is missing.")
     ] = False,
@@ -84,7 +88,8 @@ def reproduce(
     if dry_run:
         _tell(out, _missing(planned))
         return
-    _run(planned, where, workers, executor, table_format)
+    records = _records(planned.plan, where, workers, executor, retry_failed)
+    _show(planned, records, where, table_format)
 
 
 def _list() -> None:
@@ -129,27 +134,32 @@ def _tell_plan(planned: PresetPlan) -> None:
         _note(text)
 
 
-def _run(
-    planned: PresetPlan, where: Path, workers: int | None, executor: str | None, form: str
-) -> None:
+def _records(
+    plan: Plan, where: Path, workers: int | None, executor: str | None, retry_failed: bool
+) -> dict[str, Record]:
+    """Run what has no result yet; the records of the whole plan, by key."""
     from fenchel.bench.driver import run_plan
     from fenchel.bench.executors import make_executor
-    from fenchel.bench.presets.comparison import compare
     from fenchel.bench.store import Store
     from fenchel.bench.watching import make_watcher
+
+    if not plan.jobs:
+        return {}
+    with Store(where / "results.sqlite") as store:
+        with make_executor(executor, workers) as pool, make_watcher() as watcher:
+            run_plan(plan, store, pool, watcher, retry_failed=retry_failed)
+        return {record.key: record for record in store.records(set(plan.keys))}
+
+
+def _show(planned: PresetPlan, records: Mapping[str, Record], where: Path, form: str) -> None:
+    """Print ours beside the paper's, write the CSV and the figure; exit code 1 if cells failed."""
+    from fenchel.bench.presets.comparison import compare
     from fenchel.models.files import write_atomically
     from fenchel.report.presets import comparison_csv, comparison_table
 
-    records: Mapping[str, Record] = {}
-    plan = planned.plan
-    if plan.jobs:
-        with Store(where / "results.sqlite") as store:
-            with make_executor(executor, workers) as pool, make_watcher() as watcher:
-                run_plan(plan, store, pool, watcher)
-            records = {record.key: record for record in store.records(set(plan.keys))}
     rows = compare(planned, records)
-    caption = f"error in % at scale {planned.scale} beside the paper's; lowest of ours in bold"
     numbers = comparison_csv(rows)
+    caption = f"error in % at scale {planned.scale} beside the paper's; lowest of ours in bold"
     show_tables([comparison_table(rows, caption)], form, numbers)
     # Beside a table for people the rest is output as well; after LaTeX or CSV it would be in the way.
     _tell(out if form == "terminal" else err, [*_remarks(planned, rows), *_missing(planned)])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from fenchel.bench.plan import Plan, make_plan
@@ -100,19 +101,27 @@ def plan_preset(
             f"a preset needs its method; {preset.name} cannot be run: {preset.unavailable}. Choose "
             "another one of 'fenchel reproduce list'."
         )
+    can_open = cache(
+        _can_open
+    )  # lines share data, and listing the files of ImageNet-C takes a while
     lines = tuple(
-        _plan_line(line, preset.scale(line, scale), checkpoints, device) for line in preset.lines
+        _plan_line(line, preset.scale(line, scale), checkpoints, can_open, device)
+        for line in preset.lines
     )
     return PresetPlan(preset, scale, lines)
 
 
 def _plan_line(
-    line: Line, scale: Scale, checkpoints: Sequence[FoundCheckpoint], device: str
+    line: Line,
+    scale: Scale,
+    checkpoints: Sequence[FoundCheckpoint],
+    can_open: Callable[[ShiftSource], bool],
+    device: str,
 ) -> LinePlan:
     checkpoint = _choose(line.source, checkpoints)
     missing = [] if checkpoint else [_missing_checkpoint(line.source, scale)]
     wanted = shift_sources(DataChoice(name=line.data, severities=line.severities))
-    present = [source for source in wanted if _can_open(source)]
+    present = [source for source in wanted if can_open(source)]
     if len(present) < len(wanted):
         missing.append(_missing_data(line.data, len(wanted) - len(present), len(wanted)))
     plan = EMPTY
