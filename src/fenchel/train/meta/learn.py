@@ -145,8 +145,8 @@ class Learner:
         outcome: MetaGradient = meta_gradient(
             step_of(self.adapter),
             self.adapter.state,
-            [Inputs((inputs,), {}) for inputs in window],
-            Inputs((judge.inputs,), {}),
+            [inputs_of(self.adapter, inputs) for inputs in window],
+            inputs_of(self.adapter, judge.inputs),
             lambda logits: self.task_loss(logits, labels).mean(),
             order=recipe.order,
         )
@@ -185,6 +185,12 @@ class Learner:
 def step_of(adapter: Adapter) -> Step:
     """The pure step that the adapter takes: what is learned through is what is deployed."""
     return adapter._step
+
+
+def inputs_of(adapter: Adapter, samples: Tensor) -> Inputs:
+    """A batch as the adapter hands it to its step."""
+    inputs = Inputs((samples,), {})
+    return inputs.in_channels_last() if adapter._prefers_channels_last(samples) else inputs
 
 
 def _endless(stream: Stream) -> Iterator[Batch]:
