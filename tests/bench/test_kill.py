@@ -48,5 +48,5 @@ def test_drivers_killed_at_random_moments_lose_nothing_and_repeat_nothing(networ
 
 
 def test_killed_drivers_and_workers_of_processes_end_in_the_same_bytes(network, tmp_path, whole):
-    kills, longest = (KILLS, 8) if KILLS >= 50 else (2, 5)
+    kills, longest = (KILLS, 8) if KILLS >= 50 else (1, 6)
     assert run_script(network, tmp_path / "killed", kills, longest, "processes") == whole

@@ -45,6 +45,13 @@ def test_a_record_counts_what_a_plain_loop_counts(jobs):
         assert record.batch_task_losses == pytest.approx([float(value) for value in losses])
         assert record.samples == 60
         assert record.wrong == sum(record.batch_wrong)
+        labels = opened_shift(job.shifts[0]).dataset.labels
+        for batch, rows in zip(
+            Stream(shifts=[opened_shift(job.shifts[0])], batch_size=25, limit=60),
+            places,
+            strict=True,
+        ):
+            assert (labels[rows] == batch.reveal_labels().numpy()).all()
         in_data_order = torch.cat(wrong).numpy()[np.argsort(np.concatenate(places))]
         assert record.is_wrong.tolist() == in_data_order.tolist()
         assert record.shift_wrong == (record.wrong,)

@@ -108,6 +108,11 @@ def test_an_unknown_name_is_told_with_file_line_and_nearest(tmp_path, right, wro
     [
         ("= 50", "= -50", 12),
         ("= 100", "= 0", 9),
+        ("= 100", '= 9\nconstants = "imagnet"', 10),
+        ('["fog", "contrast"]', "5", 7),
+        ('setting = "continual"', 'statistics = "bach"', 13),
+        ('setting = "continual"', 'episodic = "yes"', 13),
+        ("[3, 5]", "2.5", 8),
         ("[3, 5]", "[3, 6]", 8),
         ("[0, 1]\n\n", '["a"]\n\n', 2),
         ("[0, 1]\n\n", "[-1]\n\n", 2),

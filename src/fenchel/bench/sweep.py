@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fenchel.adapters import METHODS
+from fenchel.adapters.normalization import Statistics, check_statistics
 from fenchel.data import DATASETS
 from fenchel.data.corruptions import (
     CORRUPTIONS,
@@ -55,12 +56,25 @@ class DataChoice:
 
     def __post_init__(self) -> None:
         DATASETS[parse_spec(self.name)[0]]
+        if not isinstance(self.corruptions, (str, list, tuple, type(None))):
+            raise TypeError(
+                f"corruptions is a name or a list of names; got {self.corruptions!r}. Groups are "
+                f"{', '.join(CORRUPTION_GROUPS)}."
+            )
+        if self.constants is not None and self.exists_corrupted:
+            raise ValueError(
+                f"constants choose how images are corrupted on the fly; {self.name} has its own, got "
+                f"{self.constants!r}. Leave constants out."
+            )
         for corruption in self.corruption_names:
             if corruption not in CORRUPTIONS:
                 raise unknown("corruption", corruption, [*CORRUPTIONS, *CORRUPTION_GROUPS])
         for severity in self.severities:
             if isinstance(severity, bool) or severity not in SEVERITIES:
                 raise ValueError(f"severities are whole numbers from 1 to 5; got {severity!r}.")
+            if self.constants is not None:
+                for corruption in self.corruption_names:
+                    CORRUPTIONS[corruption].strength(self.constants, severity)
         if not self.severities:
             raise ValueError("severities must name at least one; got none. Write severities = [5].")
         _check_count("limit", self.limit)
@@ -120,7 +134,7 @@ class StreamChoice:
     concentration: float = 0.1
     batch_size: int = PAPER_BATCH_SIZE
     predict: str = "after"
-    statistics: str | float = "batch"
+    statistics: Statistics = "batch"
     episodic: bool = False
 
     def __post_init__(self) -> None:
@@ -133,6 +147,9 @@ class StreamChoice:
         if not self.concentration > 0:
             raise ValueError(f"the concentration must be positive; got {self.concentration!r}.")
         _check_count("batch_size", self.batch_size)
+        check_statistics(self.statistics)
+        if not isinstance(self.episodic, bool):
+            raise TypeError(f"episodic is true or false; got {self.episodic!r}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ optimizer = "adam"
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -146,7 +147,7 @@ def _choice(document: Document, path: KeyPath, table: Any, kind: type[T]) -> T:
     """A dataclass from a table with its fields."""
     fields = [item.name for item in dataclasses.fields(kind)]  # type: ignore[arg-type]
     document.check_keys(path, table, fields, f"[{path[0]}]")
-    if isinstance(table.get("severities"), int):
+    if not isinstance(table.get("severities", []), list):
         table = {**table, "severities": [table["severities"]]}
     return _located(document, path, kind, table)
 
@@ -164,10 +165,13 @@ def _located(
 
 
 def _blames(message: str, name: str, arguments: Mapping[str, Any]) -> bool:
+    """Whether an error speaks of a key, or shows one of its texts."""
     value = arguments[name]
-    values = value if isinstance(value, list) else [value]
-    singular = name.removesuffix("s")
-    return singular in message or any(isinstance(v, str) and repr(v) in message for v in values)
+    shown = value if isinstance(value, list) else [value]
+    if any(isinstance(text, str) and repr(text) in message for text in shown):
+        return True
+    said = re.search(rf"\b{name.removesuffix('s')}", message)
+    return name != "name" and said is not None  # "name" is a word of many errors
 
 
 def _list_of(
