@@ -98,8 +98,8 @@ class LiveWatcher(Watcher):
 
     def __init__(self, console: Console) -> None:
         super().__init__()
-        self._rows: dict[str, list[float]] = {}
-        self._failures: list[str] = []
+        self._errors: dict[str, list[float]] = {}
+        self._failures: list[tuple[str, str]] = []
         self._planned: dict[str, int] = {}
         self._finished: dict[str, int] = {}
         self._note = ""
@@ -118,20 +118,21 @@ class LiveWatcher(Watcher):
         self._finished[method] += 1
         self._note = f"last: {cell_title(record)} {outcome(record)}"
         if record.status == "failed":
-            self._failures.append(f"{cell_title(record)}: {record.error}")
+            self._failures.append((method, f"{cell_title(record)}: {record.error}"))
         else:
-            self._rows.setdefault(method, []).append(record.error_percent)
+            self._errors.setdefault(method, []).append(record.error_percent)
 
     def others(self, count: int) -> None:
         self._note = f"waiting for {count} cells that another driver runs"
 
     def _table(self) -> RenderableType:
-        table = Table("method", "done", "mean error %", box=None, header_style="bold")
+        table = Table("method", "done", "failed", "mean error %", box=None, header_style="bold")
         for method, planned in self._planned.items():
-            errors = self._rows.get(method, [])
+            errors = self._errors.get(method, [])
             mean = f"{sum(errors) / len(errors):.2f}" if errors else ""
-            table.add_row(method, f"{self._finished[method]}/{planned}", mean)
-        failures = [Text(f"failed: {line}", "red") for line in self._failures[-3:]]
+            failed = sum(name == method for name, _ in self._failures)
+            table.add_row(method, f"{self._finished[method]}/{planned}", str(failed), mean)
+        failures = [Text(f"failed: {line}", "red") for _, line in self._failures[-3:]]
         return Group(table, *failures, Text(progress_line(self), "bold"), Text(self._note, "dim"))
 
     def __enter__(self) -> LiveWatcher:
