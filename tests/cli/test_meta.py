@@ -7,6 +7,7 @@ import pytest
 
 from fenchel.cli import main
 from fenchel.objectives import LearnedObjective
+from fenchel.train.meta import grid
 
 pytest.importorskip("sklearn")
 
@@ -173,3 +174,50 @@ def test_the_wrong_source_is_refused(fenchel):
     code, _, errors = fenchel("meta", "fit", "meta", "--checkpoint", "elsewhere")
     assert code == 2
     assert "was learned for the model" in errors
+
+
+def test_the_sweep_runs_what_has_a_source_and_names_the_rest(fenchel, trained, monkeypatch):
+    made = grid.Source(data="sklearn-digits", architecture="digit_network")
+    there = grid.Entry(
+        name="there", group="losses", source=made, data="sklearn-digits", task_loss="squared"
+    )
+    missing = grid.Entry(name="missing", group="digits", source=grid.Source(data="svhn"))
+    monkeypatch.setitem(grid.GRIDS, "tiny", (there, missing))
+    short = ("--epochs", 1, "--batches", 2, "--every", 2, "--batch-size", 40, "--limit", 60)
+    command = ("meta", "sweep", "--preset", "tiny", "--sources", ".", *short, "--out", "swept")
+    code, output, errors = fenchel(*command, "--seed", 0, "--seed", 1, "--json")
+    assert code == 1
+    assert "left out: missing needs `fenchel train --data svhn" in errors
+    rows = json.loads(output)
+    assert [(row["name"], row["seed"], row["task"]) for row in rows] == [
+        ("there", 0, "squared"),
+        ("there", 1, "squared"),
+    ]
+    assert json.loads((trained / "swept" / "sweep.json").read_text()) == rows
+    assert (trained / "swept" / "there-seed1" / "fit.json").is_file()
+    code, output, errors = fenchel(*command, "--group", "losses")
+    assert code == 0, errors
+    assert "there" in output
+    code, _, errors = fenchel(*command, "--group", "loses")
+    assert code == 2
+    assert "Did you mean 'losses'" in errors
+
+
+def test_the_appendix_varies_what_the_paper_varies(fenchel):
+    code, output, errors = fenchel("meta", "sweep", "--dry-run", "--json")
+    assert code == 0, errors
+    plan = json.loads(output)
+    assert len(plan) == len({row["name"] for row in plan})
+    assert {row["group"] for row in plan} == {
+        "noise",
+        "severity",
+        "data-and-architecture",
+        "losses",
+        "squared",
+        "digits",
+    }
+    assert {row["severity"] for row in plan} == {1, 2, 3, 4, 5}
+    assert {row["data"] for row in plan if row["group"] == "digits"} == {
+        "mnist:digits=True",
+        "usps:digits=True",
+    }

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from fenchel.objectives import Objective
 from fenchel.report.style import METHOD_COLORS, OTHER_COLORS, styled
@@ -20,17 +19,17 @@ FIT_COLORS = {"entropy": METHOD_COLORS["entropy"], "quadratic": OTHER_COLORS[2]}
 def learned_figure(
     objective: Objective,
     fits: Fits,
-    resting: Tensor,
     *,
     moving: Sequence[int] = (0, 1, 2),
     names: Sequence[str] = (),
     title: str = "",
 ) -> Figure:
-    """A panel for each class in `moving`; all other logits stay at `resting` (C,).
+    """A panel for each class in `moving`; all other logits stay at their mean.
 
     The learned objective is drawn in full, the fits dashed, the better one broader; all over the
     range of logits that the fits were made on.
     """
+    resting = torch.tensor(fits.resting, dtype=torch.float64)
     classes = len(resting)
     if not moving or not all(0 <= k < classes for k in moving):
         raise ValueError(
@@ -42,7 +41,7 @@ def learned_figure(
         figure = Figure(figsize=(2.9 * len(moving) + 0.3, 3.1), layout="constrained")
         panels = figure.subplots(1, len(moving), sharey=True, squeeze=False).ravel()
         for panel, k in zip(panels, moving, strict=True):
-            h = resting.double().repeat(POINTS, 1)
+            h = resting.repeat(POINTS, 1)
             h[:, k] = across
             with torch.no_grad():
                 panel.plot(

@@ -8,8 +8,10 @@ Both are least squares over logits: given T, all else is linear, and T is found 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,10 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from fenchel.losses import CrossEntropy
+from fenchel.models.files import write_atomically
 from fenchel.objectives import Objective, Quadratic, ScaledEntropy
 
+FILE_NAME = "fit.json"
 TEMPERATURES = (1e-2, 1e2)
 """Above, the entropy is a quadratic of the centred logits to all digits that matter."""
 COARSE = 121
@@ -48,13 +52,20 @@ class Fit:
 
 @dataclass(frozen=True)
 class Fits:
-    """Both fits to one learned objective, and the logits that they were made on."""
+    """Both fits to one learned objective, and the logits that they were made on.
+
+    Attributes:
+        samples: the number of logit vectors.
+        low, high: the range of all their entries.
+        resting: their mean, (classes,): where logits stay while one of them moves.
+    """
 
     entropy: Fit
     quadratic: Fit
     samples: int
     low: float
     high: float
+    resting: tuple[float, ...]
 
     @property
     def better(self) -> str:
@@ -74,6 +85,7 @@ class Fits:
             "better": self.better,
             "samples": self.samples,
             "range": [self.low, self.high],
+            "resting": list(self.resting),
             "entropy": {
                 "formula": "alpha * H(softmax(h / T)) - C",
                 "alpha": entropy.alpha,
@@ -88,6 +100,10 @@ class Fits:
                 **_quality(self.quadratic),
             },
         }
+
+    def write(self, path: Path) -> None:
+        """The record as a JSON file, whole or not at all."""
+        write_atomically(path, (json.dumps(self.record(), indent=2) + "\n").encode())
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Fits:
@@ -109,6 +125,7 @@ class Fits:
                 record["samples"],
                 low,
                 high,
+                tuple(record["resting"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
@@ -139,7 +156,12 @@ def fit(objective: Objective, logits: Tensor) -> Fits:
             "everywhere. Learn it for longer."
         )
     return Fits(
-        _fit_entropy(h, values), _fit_quadratic(h, values), len(h), h.min().item(), h.max().item()
+        _fit_entropy(h, values),
+        _fit_quadratic(h, values),
+        len(h),
+        h.min().item(),
+        h.max().item(),
+        tuple(h.mean(0).tolist()),
     )
 
 

@@ -1,0 +1,197 @@
+"""`fenchel meta fit` and `fenchel meta plot`: what a learned objective looks like."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from fenchel.cli.console import out
+from fenchel.cli.devices import pick_device
+from fenchel.cli.meta_results import DeviceOption, RootOption, conclude, scored
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fenchel.models import Checkpoint
+    from fenchel.objectives import LearnedObjective
+    from fenchel.train.meta import Fits, Target
+
+FIT_SCORES_NAME = "fit-scores.json"
+
+LearnedFile = Annotated[
+    Path, typer.Argument(help="What `fenchel meta train` wrote: the file, or its folder.")
+]
+CheckpointOption = Annotated[
+    Path | None, typer.Option(help="The source model; by default the one it was learned with.")
+]
+RangeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--range", metavar="LOW:HIGH", help="Even logits of this range instead of the model's own."
+    ),
+]
+SamplesOption = Annotated[int, typer.Option(min=5, help="Logits to fit on.")]
+
+
+def fit(
+    file: LearnedFile,
+    checkpoint: CheckpointOption = None,
+    root: RootOption = None,
+    logit_range: RangeOption = None,
+    samples: SamplesOption = 2000,
+    scoring: Annotated[
+        bool, typer.Option("--score", help="Adapt with the fits, too, beside the learned one.")
+    ] = False,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="Default: fit.json beside the file.")
+    ] = None,
+    device: DeviceOption = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Fit a scaled entropy and a quadratic to a learned objective, and say which explains it.
+
+    [bold]Example[/bold]
+
+        fenchel meta fit runs/meta-ce --score
+    """
+    from fenchel.train.meta import fit as fit_both
+    from fenchel.train.meta.fit import FILE_NAME
+
+    place = pick_device(device)
+    learned, path = _read(file)
+    fits = fit_both(learned, _logits(learned, checkpoint, root, logit_range, samples, place))
+    target_file = out_file or path.parent / FILE_NAME
+    fits.write(target_file)
+    errors = {}
+    if scoring:
+        source, target = _origin(learned, checkpoint, root)
+        fitted = {f"{name} fit": found.objective for name, found in fits.by_name().items()}
+        scores = path.parent / FIT_SCORES_NAME
+        errors = scored(learned, fitted, source, target, place, scores)
+    if not as_json:
+        _show_fits(fits)
+    conclude({"fit": str(target_file), **fits.record()}, errors, as_json)
+
+
+def plot(
+    file: LearnedFile,
+    fit_file: Annotated[
+        Path | None,
+        typer.Option("--fit", help="What `fenchel meta fit` wrote. Default: beside the file."),
+    ] = None,
+    moving: Annotated[
+        list[int] | None, typer.Option("--class", help="Class whose logit moves; repeatable.")
+    ] = None,
+    figure_file: Annotated[
+        Path | None, typer.Option("--out", help="PNG, SVG or PDF. Default: learned.png beside it.")
+    ] = None,
+) -> None:
+    """Draw a learned objective and its fits as one logit moves and the others stay.
+
+    [bold]Example[/bold]
+
+        fenchel meta plot runs/meta-ce --class 3 --out figures/learned.svg
+    """
+    from fenchel.report.learned import learned_figure
+    from fenchel.report.style import save
+    from fenchel.train.meta import Fits
+    from fenchel.train.meta.fit import FILE_NAME
+
+    learned, path = _read(file)
+    found = fit_file or path.parent / FILE_NAME
+    if not found.is_file():
+        raise FileNotFoundError(
+            f"the figure needs the fits; there are none at {str(found)!r}. "
+            f"Run `fenchel meta fit {file}` first, or pass --fit."
+        )
+    fits = Fits.from_record(json.loads(found.read_text()))
+    classes = learned.network.sizes["classes"]
+    if len(fits.resting) != classes:
+        raise ValueError(
+            f"the fits must be those of this objective, of {classes} classes; {str(found)!r} has "
+            f"{len(fits.resting)}. Run `fenchel meta fit {file}` again."
+        )
+    figure = learned_figure(
+        learned,
+        fits,
+        moving=moving or range(min(3, classes)),
+        names=learned.protocol.get("classes", ()),
+        title=_title(learned),
+    )
+    target = figure_file or path.parent / "learned.png"
+    save(figure, target)
+    out.print(f"figure: {escape(str(target))}", soft_wrap=True, highlight=False)
+
+
+def _read(file: Path) -> tuple[LearnedObjective, Path]:
+    from fenchel.objectives import LearnedObjective
+    from fenchel.train.meta.learn import FILE_NAME
+
+    path = file / FILE_NAME if file.is_dir() else file
+    return LearnedObjective.load(path), path
+
+
+def _origin(
+    learned: LearnedObjective, checkpoint: Path | None, root: Path | None
+) -> tuple[Checkpoint, Target]:
+    """The source and the data that the objective was learned with, checked by their digests."""
+    from fenchel.models import load_checkpoint
+    from fenchel.train.meta import Target
+
+    protocol = learned.protocol
+    if "target" not in protocol or "source" not in protocol:
+        raise ValueError(
+            "the objective's file does not say what it was learned on, so images to score it on "
+            "cannot be chosen. Pass a file that `fenchel meta train` wrote, or --range to fit it."
+        )
+    source = load_checkpoint(checkpoint or Path(protocol["checkpoint"]))
+    if source.digest != protocol["source"]["digest"]:
+        raise ValueError(
+            f"the objective was learned for the model {protocol['source']['digest'][:12]}; "
+            f"this checkpoint is {source.digest[:12]}. Pass the right one with --checkpoint."
+        )
+    return source, Target.from_record(protocol["target"], root=root)
+
+
+def _logits(
+    learned: LearnedObjective,
+    checkpoint: Path | None,
+    root: Path | None,
+    logit_range: str | None,
+    samples: int,
+    device: str,
+) -> Tensor:
+    """Logits to fit on: of the source on the images learned on, or evenly from a range."""
+    from fenchel.train.meta import source_logits, uniform_logits
+
+    if logit_range is None:
+        source, target = _origin(learned, checkpoint, root)
+        return source_logits(source, target.learn_shifts(), samples, device=device)
+    low, _, high = logit_range.partition(":")
+    try:
+        limits = float(low), float(high)
+    except ValueError:
+        raise ValueError(
+            f"a range of logits is written LOW:HIGH, such as -5:15; got {logit_range!r}."
+        ) from None
+    return uniform_logits(samples, learned.network.sizes["classes"], *limits)
+
+
+def _show_fits(fits: Fits) -> None:
+    for name, found in fits.by_name().items():
+        out.print(
+            f"{name}: R² {found.r_squared:.4f}, AIC {found.aic:.1f}, {found.objective!r}",
+            soft_wrap=True,
+            highlight=False,
+        )
+    out.print(f"better explained by: {fits.better} (lower AIC)", highlight=False)
+
+
+def _title(learned: LearnedObjective) -> str:
+    source = learned.protocol.get("source", {})
+    task = learned.protocol.get("recipe", {}).get("task_loss")
+    return f"source {source['loss']}, task {task}" if source and task else ""
