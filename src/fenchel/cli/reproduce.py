@@ -70,6 +70,7 @@ def reproduce(
         fenchel reproduce table-poly --scale smoke --checkpoints runs
     """
     from fenchel.bench.presets import PRESETS, SCALES
+    from fenchel.bench.presets.comparison import compare
     from fenchel.names import unknown
 
     if name == LIST:
@@ -88,8 +89,13 @@ def reproduce(
     if dry_run:
         _tell(out, _missing(planned))
         return
+    if preset.figure == "learned":
+        _show(planned, _meta(planned, where, pick_device(device)), where, table_format)
+        return
     records = _records(planned.plan, where, workers, executor, retry_failed)
-    _show(planned, records, where, table_format)
+    rows = compare(planned, records)
+    _draw(planned, rows, records, where)
+    _show(planned, rows, where, table_format)
 
 
 def _list() -> None:
@@ -102,9 +108,7 @@ def _list() -> None:
     table.add_column("name", style="cyan", no_wrap=True)
     table.add_column("about")
     for name, preset in PRESETS.items():
-        table.add_row(
-            name, Text(preset.about + (f" ({preset.unavailable})" if preset.unavailable else ""))
-        )
+        table.add_row(name, preset.about)
     out.print(table)
 
 
@@ -123,7 +127,9 @@ def _tell_plan(planned: PresetPlan) -> None:
     """What is run, at which scale, with which models; on standard error."""
     _note(f"{planned.preset.name}: {planned.preset.about}")
     scales = dict.fromkeys(f"{line.scale}" for line in planned.lines)
-    _note(f"scale {planned.scale}: {' / '.join(scales)}; {len(planned.plan.jobs)} cells to run")
+    _note(
+        f"scale {planned.scale}: {' / '.join(scales)}; {len(planned.plan.jobs)} cells in the sweep"
+    )
     models = dict.fromkeys(
         f"source: {line.checkpoint.path} ({line.checkpoint.metadata.architecture}, "
         f"{line.checkpoint.metadata.loss})"
@@ -151,20 +157,17 @@ def _records(
         return {record.key: record for record in store.records(set(plan.keys))}
 
 
-def _show(planned: PresetPlan, records: Mapping[str, Record], where: Path, form: str) -> None:
-    """Print ours beside the paper's, write the CSV and the figure; exit code 1 if cells failed."""
-    from fenchel.bench.presets.comparison import compare
+def _show(planned: PresetPlan, rows: Sequence[Comparison], where: Path, form: str) -> None:
+    """Print ours beside the paper's and write them as CSV; exit code 1 if cells failed."""
     from fenchel.models.files import write_atomically
     from fenchel.report.presets import comparison_csv, comparison_table
 
-    rows = compare(planned, records)
     numbers = comparison_csv(rows)
     caption = f"error in % at scale {planned.scale} beside the paper's; lowest of ours in bold"
     show_tables([comparison_table(rows, caption)], form, numbers)
     # Beside a table for people the rest is output as well; after LaTeX or CSV it would be in the way.
     _tell(out if form == "terminal" else err, [*_remarks(planned, rows), *_missing(planned)])
     write_atomically(where / f"{planned.preset.name}.csv", numbers.encode())
-    _draw(planned, rows, records, where)
     _note(f"results: {where}")
     if any(row.failed for row in rows):
         raise typer.Exit(EXIT_FAILURES)
@@ -210,6 +213,24 @@ def _draw(
         figure = task_loss_figure(curves, list(line.line.runs), [title]) if curves else None
     if figure is not None:
         _save(figure, where / planned.preset.name)
+
+
+def _meta(planned: PresetPlan, where: Path, device: str) -> list[Comparison]:
+    """Learn, fit, score and draw for every source that is here with all of its data."""
+    from fenchel.bench.presets.meta import compare_meta, run_meta
+    from fenchel.report.learned import learned_figure
+
+    rows: list[Comparison] = []
+    for line in planned.lines:
+        outcome = None
+        if not line.missing:
+            loss = line.line.source.loss
+            outcome = run_meta(line, where / f"{loss}-{planned.scale}", device)
+            title = f"{line.line.title}, best explained by the {outcome.fits.better} fit"
+            figure = learned_figure(outcome.learned, outcome.fits, title=title)
+            _save(figure, where / f"{planned.preset.name}-{loss}")
+        rows += compare_meta(line, outcome)
+    return rows
 
 
 def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool) -> None:

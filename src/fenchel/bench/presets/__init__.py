@@ -1,6 +1,6 @@
 """Every table and figure of the paper, with its published hyper-parameters, as sweeps to run."""
 
-from fenchel.bench.presets import corruptions, domains, figures
+from fenchel.bench.presets import corruptions, domains, figures, meta
 from fenchel.bench.presets.base import PRESETS, SCALES, Line, Preset, Run, Scale, SourceModel
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "corruptions",
     "domains",
     "figures",
+    "meta",
 ]

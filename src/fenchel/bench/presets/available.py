@@ -96,16 +96,18 @@ def plan_preset(
     >>> len(plan_preset(PRESETS["table-ce-digits"], "smoke", ()).plan.jobs)
     0
     """
-    if preset.unavailable:
-        raise ValueError(
-            f"a preset needs its method; {preset.name} cannot be run: {preset.unavailable}. Choose "
-            "another one of 'fenchel reproduce list'."
-        )
     can_open = cache(
         _can_open
     )  # lines share data, and listing the files of ImageNet-C takes a while
     lines = tuple(
-        _plan_line(line, preset.scale(line, scale), checkpoints, can_open, device)
+        _plan_line(
+            line,
+            preset.scale(line, scale),
+            checkpoints,
+            can_open,
+            device,
+            preset.figure == "learned",
+        )
         for line in preset.lines
     )
     return PresetPlan(preset, scale, lines)
@@ -117,15 +119,20 @@ def _plan_line(
     checkpoints: Sequence[FoundCheckpoint],
     can_open: Callable[[ShiftSource], bool],
     device: str,
+    learned: bool,
 ) -> LinePlan:
+    """`learned`: no sweep, but the validation corruptions are needed besides the test ones."""
     checkpoint = _choose(line.source, checkpoints)
     missing = [] if checkpoint else [_missing_checkpoint(line.source, scale)]
-    wanted = shift_sources(DataChoice(name=line.data, severities=line.severities))
+    corruptions = "all" if learned else None
+    wanted = shift_sources(
+        DataChoice(name=line.data, corruptions=corruptions, severities=line.severities)
+    )
     present = [source for source in wanted if can_open(source)]
     if len(present) < len(wanted):
         missing.append(_missing_data(line.data, len(wanted) - len(present), len(wanted)))
     plan = EMPTY
-    if checkpoint and present:
+    if checkpoint and present and not learned:
         sweep = Sweep(
             data=_choices(line.data, present, scale.limit),
             checkpoints=[str(checkpoint.path)],

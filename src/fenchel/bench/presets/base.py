@@ -156,7 +156,7 @@ SMALL_IMAGES: Mapping[str, Scale] = {
 LARGE_IMAGES: Mapping[str, Scale] = {
     "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
     "cpu": Scale(name="cpu", limit=200, batch_size=50, seeds=(0,)),
-    "smoke": Scale(name="smoke", limit=20, batch_size=10, seeds=(0,)),
+    "smoke": Scale(name="smoke", limit=32, batch_size=16, seeds=(0,)),
 }
 """Of images of 224 pixels, on which a step costs fifty times as much."""
 
@@ -171,7 +171,6 @@ class Preset:
         lines: empty for what is not a sweep over data sets.
         notes: where the paper is silent or contradicts itself.
         figure: the quantity that is drawn besides the table, if any.
-        unavailable: why it cannot be run, if it cannot.
     """
 
     name: str
@@ -179,7 +178,6 @@ class Preset:
     lines: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
     figure: str | None = None
-    unavailable: str = ""
 
     def scale(self, line: Line, name: str) -> Scale:
         """How much of `line` is run at the scale called `name`."""

@@ -21,13 +21,6 @@ add(
         figure="gaussians",
     )
 )
-add(
-    Preset(
-        name="fig-meta",
-        about="curves and errors of the meta-learned objective",
-        unavailable="the meta-learned objective is not part of this version of fenchel",
-    )
-)
 
 _SAMPLES = {"full": 10_000, "cpu": 10_000, "smoke": 500}
 
