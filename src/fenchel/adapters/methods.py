@@ -32,6 +32,8 @@ class Method:
     needs_loss: bool = False
     source_statistics: bool = False
     """Whether the source's statistics are used whatever was asked for."""
+    options: tuple[str, ...] = ()
+    """The options of a method that cannot be built without some."""
 
 
 class Methods(Registry[Method]):
@@ -49,8 +51,15 @@ class Methods(Registry[Method]):
 METHODS = Methods("method", group="fenchel.methods")
 
 
-def _add(name: str, summary: str, build: Callable[..., Objective | None], **flags: bool) -> None:
-    METHODS.add(name, Method(name, summary, build, **flags))
+def _add(
+    name: str,
+    summary: str,
+    build: Callable[..., Objective | None],
+    *,
+    needs_loss: bool = False,
+    source_statistics: bool = False,
+) -> None:
+    METHODS.add(name, Method(name, summary, build, needs_loss, source_statistics))
 
 
 def _nothing(loss: Loss | None) -> None:
@@ -69,9 +78,20 @@ def _hard(loss: Loss, **options: Any) -> Objective:
     return HardPseudoLabel(loss, **options)
 
 
-def _learned(loss: Loss | None, *, path: str | Path, temperature: float = 1.0) -> Objective:
-    """The objective saved at `path`; at a temperature of 1 it keeps the one it was saved with."""
-    return LearnedObjective.load(path, temperature=None if temperature == 1 else temperature)
+def _learned(
+    loss: Loss | None, *, path: str | Path, digest: str | None = None, temperature: float = 1.0
+) -> Objective:
+    """The objective saved at `path`; at a temperature of 1 it keeps the one it was saved with.
+
+    With a `digest`, as records have it, a file whose content has changed is refused.
+    """
+    found = LearnedObjective.load(path, temperature=None if temperature == 1 else temperature)
+    if digest is not None and digest != found.digest:
+        raise ValueError(
+            f"the objective at {str(path)!r} must be the one with digest {digest!r}; it has "
+            f"{found.digest!r}. Put the recorded file back, or plan anew."
+        )
+    return found
 
 
 def _over_classes(objective: type[Objective]) -> Callable[..., Objective]:
@@ -100,5 +120,10 @@ _add("memo", "entropy of the mean over AugMix views (MEMO)", _over_classes(Margi
 _add("conjugate", "the training loss at its conjugate pseudo-label", Conjugate, needs_loss=True)
 
 FROM_FILES = {
-    "learned": Method("learned", "an objective learned by `fenchel meta train` (path=)", _learned)
+    "learned": Method(
+        "learned",
+        "an objective learned by `fenchel meta train` (path=)",
+        _learned,
+        options=("path", "digest"),
+    )
 }

@@ -14,10 +14,11 @@ from typing import Any
 from torch import nn
 
 from fenchel.adapters import METHODS
+from fenchel.adapters.methods import FROM_FILES
 from fenchel.api import adapt
 from fenchel.losses import BinaryCrossEntropy, CrossEntropy, LabelSmoothing, Loss
 from fenchel.names import unknown
-from fenchel.objectives import Conjugate, Entropy, Objective, SoftPseudoLabel
+from fenchel.objectives import Conjugate, Entropy, LearnedObjective, Objective, SoftPseudoLabel
 
 ADAPTATION_DEFAULTS: Mapping[str, Any] = {
     "learning_rate": 1e-3,
@@ -60,6 +61,10 @@ def canonical_settings(
             given |= {"statistics": "source", "episodic": False}
     elif is_conjugate(objective, loss):
         method, objective = "conjugate", Conjugate(loss)
+    if isinstance(objective, LearnedObjective):
+        # Files change; what was in this one belongs to the run.
+        options |= {"path": str(options["path"]), "digest": objective.digest}
+        return {"method": method, "options": options, **given, "temperature": objective.temperature}
     return {"method": method, "options": _options_of(objective), **given}
 
 
@@ -93,6 +98,8 @@ def _objective(
 
 def known_options(method: str, loss: Loss) -> list[str]:
     """What the objective of a method takes besides the loss and the temperature."""
+    if method in FROM_FILES:
+        return list(FROM_FILES[method].options)
     made = METHODS[method].build(loss)
     return [] if made is None else list(_options_of(made))
 

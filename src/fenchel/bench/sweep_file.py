@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fenchel.adapters import METHODS
+from fenchel.adapters.methods import FROM_FILES
 from fenchel.bench.canonical import ADAPTATION_DEFAULTS, canonical_settings, known_options
 from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice, Sweep
 from fenchel.bench.toml_lines import Document, KeyPath
@@ -122,8 +123,8 @@ def _check_values(document: Document, path: KeyPath, method: str, values: list[A
     setting = str(path[-1])
     if not values:
         raise document.error(path, f"a grid needs at least one value; {setting} has none.")
-    if setting in _TOGETHER:
-        return
+    if setting in _TOGETHER or method in FROM_FILES:
+        return  # the plan checks what only makes sense together
     for value in values:
         try:
             canonical_settings(method, {setting: value}, CrossEntropy(), {"input_range": [0, 1]})
