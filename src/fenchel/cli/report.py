@@ -18,9 +18,7 @@ def report(
     ),
     figures: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for figures (PNG, SVG, PDF) and tables (LaTeX, Markdown, CSV)."
-        ),
+        typer.Option(help="Folder for figures (PNG, SVG, PDF) and tables (LaTeX, Markdown, CSV)."),
     ] = None,
     reference: Annotated[
         str, typer.Option(help="The method that the others are tested against.")

@@ -41,7 +41,7 @@ def test_every_table_and_figure_of_the_paper_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "line"), LINES, ids=lambda value: str(getattr(value, "title", value))
+    ("preset", "line"), LINES, ids=lambda value: value if isinstance(value, str) else value.title
 )
 def test_a_line_names_things_that_exist(preset: str, line: Line) -> None:
     assert parse_spec(line.data)[0] in DATASETS
