@@ -3,6 +3,7 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 
 from fenchel.cli import main
@@ -221,3 +222,16 @@ def test_the_appendix_varies_what_the_paper_varies(fenchel):
         "mnist:digits=True",
         "usps:digits=True",
     }
+
+
+def test_images_are_adapted_to_with_a_learned_objective(fenchel, trained):
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1), dtype=np.uint8)
+    np.save(trained / "photos.npy", pixels)
+    command = ("adapt", "--model", "source/checkpoint.safetensors", "--images", "photos.npy")
+    learned = "learned:path=meta/learned.safetensors"
+    code, _, errors = fenchel(*command, "--gray", "--method", learned, "--out", "p.csv")
+    assert code == 0, errors
+    assert len((trained / "p.csv").read_text().splitlines()) == 41
+    code, _, errors = fenchel(*command, "--gray", "--method", "learned:path=nowhere")
+    assert code == 2
+    assert "there is none at 'nowhere'" in errors

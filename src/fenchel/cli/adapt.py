@@ -10,6 +10,7 @@ import typer
 from fenchel.cli.console import err, out, print_json
 from fenchel.cli.devices import pick_device
 from fenchel.cli.imports import load_object
+from fenchel.names import parse_spec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -45,7 +46,12 @@ def adapt_images(
             "(`fenchel list losses`), or MODULE:FUNCTION for your own.",
         ),
     ] = None,
-    method: Annotated[str, typer.Option(help="See `fenchel list methods`.")] = "conjugate",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="See `fenchel list methods`; options follow: hard:threshold=0.9, learned:path=FILE."
+        ),
+    ] = "conjugate",
     out_file: Annotated[Path, typer.Option("--out", help="Where the predictions go.")] = Path(
         "predictions.csv"
     ),
@@ -97,11 +103,13 @@ def adapt_images(
     network, loss = _model(model, weights, trained_with)
     network = _normalised(network, mean, std).to(place)
     pile = read_pile(images, size=size, mode="L" if gray else "RGB")
-    options: dict[str, Any] = {"input_range": (0.0, 1.0)} if method == "memo" else {}
+    name, options = parse_spec(method)
+    if name == "memo" and "mean" not in options:
+        options.setdefault("input_range", (0.0, 1.0))
     adapter = adapt(
         network,
         trained_with=loss,
-        method=method,
+        method=name,
         optimizer=optimizer,
         learning_rate=learning_rate,
         temperature=temperature,

@@ -30,8 +30,9 @@ def _objectives() -> Iterable[Row]:
 
 def _methods() -> Iterable[Row]:
     from fenchel.adapters import METHODS
+    from fenchel.adapters.methods import FROM_FILES
 
-    return ((name, method.summary) for name, method in METHODS.items())
+    return ((name, method.summary) for name, method in {**METHODS, **FROM_FILES}.items())
 
 
 def _models() -> Iterable[Row]:
