@@ -9,11 +9,13 @@ from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice, Sweep
 from fenchel.models import Checkpoint, Metadata, build
 
 
-def save_network(path: Path, *, loss: str = "poly:epsilon=6.0", channels: int = 1) -> Path:
+def save_network(
+    path: Path, *, loss: str = "poly:epsilon=6.0", channels: int = 1, seed: int = 0
+) -> Path:
     """A digit network that was never trained: every part of a run works on it just the same."""
     arguments = {"width": 4, "channels": channels}
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         model = build("digit_network", **arguments)
     metadata = Metadata(
         architecture="digit_network",

@@ -117,13 +117,17 @@ def test_whatever_goes_wrong_becomes_a_record(jobs):
     assert math.isnan(record.error_percent)
 
 
-def test_a_checkpoint_that_was_replaced_fails_the_cell(jobs, cross_entropy_network):
-    record = run_job(dataclasses.replace(jobs[0], checkpoint=str(cross_entropy_network)))
-    # Both networks have the same weights; the planned one is told apart by its own digest.
-    assert record.status == "done"
-    cell = dataclasses.replace(jobs[0].cell, model_digest="0" * 64)
-    record = run_job(dataclasses.replace(jobs[0], cell=cell))
-    assert "must not change during a sweep" in record.error
+def test_a_checkpoint_that_is_replaced_fails_the_cells_to_come(make_sweep, make_network, tmp_path):
+    path = make_network(tmp_path / "network.safetensors")
+    first, second = make_plan(make_sweep(checkpoints=[str(path)])).jobs[:2]
+    assert run_job(first).status == "done"
+    make_network(path, seed=1)
+    record = run_job(second)
+    assert record.status == "failed"
+    assert "the checkpoint must not change during a sweep" in record.error
+    again = make_plan(make_sweep(checkpoints=[str(path)])).jobs[1]
+    assert again.cell.key != second.cell.key
+    assert run_job(again).status == "done"
 
 
 def test_data_that_was_replaced_fails_the_cell(jobs):

@@ -16,6 +16,7 @@ from fenchel.bench.sources import (
     opened_shift,
     resolve_checkpoint,
     shift_sources,
+    written_at,
 )
 from fenchel.bench.sweep import DataChoice, MethodChoice, Sweep
 from fenchel.bench.tuned import Tuned, read_tuned
@@ -93,7 +94,7 @@ def make_plan(sweep: Sweep, *, limit: int | None = None, device: str = "cpu") ->
 
 def _open_source(name: str, folder: Path, device: str) -> _Source:
     path = resolve_checkpoint(name, folder)
-    checkpoint, digest = opened_checkpoint(str(path), device)
+    checkpoint, digest = opened_checkpoint(str(path), device, written_at(path))
     return _Source(path, name, checkpoint, digest)
 
 

@@ -22,6 +22,7 @@ from fenchel.data import DATASETS, Dataset, corrupted, load
 from fenchel.data.base import ArrayReader, Indices, Reader
 from fenchel.data.stream import Shift, shift_to
 from fenchel.models import Checkpoint, load_checkpoint
+from fenchel.models.checkpoint import FILE_NAME
 from fenchel.names import Registry, parse_spec
 
 RESOLVERS: Registry[Callable[[str], Path]] = Registry(
@@ -99,10 +100,19 @@ def resolve_checkpoint(name: str, folder: Path) -> Path:
 
 
 @lru_cache(maxsize=KEPT_CHECKPOINTS)
-def opened_checkpoint(path: str, device: str) -> tuple[Checkpoint, str]:
-    """The checkpoint at `path` and its digest, kept for the cells to come: no cell modifies a model."""
+def opened_checkpoint(path: str, device: str, written: int) -> tuple[Checkpoint, str]:
+    """A checkpoint and its digest, kept for the cells to come: no cell modifies a model.
+
+    `written` is `written_at(path)`, so that a file that was replaced is read again.
+    """
     checkpoint = load_checkpoint(path, device=device)
     return checkpoint, checkpoint.digest
+
+
+def written_at(path: str | Path) -> int:
+    """When a checkpoint (a file, or the folder of a training run) was written; 0 if it is not there."""
+    file = Path(path, FILE_NAME) if Path(path).is_dir() else Path(path)
+    return file.stat().st_mtime_ns if file.is_file() else 0
 
 
 @lru_cache(maxsize=KEPT_SHIFTS)
@@ -164,7 +174,7 @@ class RememberingReader:
 
 def ingredients(job: Job) -> tuple[Checkpoint, tuple[Shift, ...]]:
     """Open what a job needs, from files, and refuse what is not what was planned."""
-    checkpoint, digest = opened_checkpoint(job.checkpoint, job.device)
+    checkpoint, digest = opened_checkpoint(job.checkpoint, job.device, written_at(job.checkpoint))
     shifts = tuple(opened_shift(source) for source in job.shifts)
     check_digests(job, digest, shifts)
     return checkpoint, shifts

@@ -8,6 +8,8 @@ worker or a node dies; the driver's store takes whichever result comes first.
 from __future__ import annotations
 
 import os
+import re
+import socket
 from functools import lru_cache
 from typing import Any, final
 
@@ -23,9 +25,12 @@ from fenchel.bench.sources import (
     opened_checkpoint,
     opened_file,
     remembering,
+    written_at,
 )
 from fenchel.data.stream import Shift
 from fenchel.models import Checkpoint
+
+CONNECTING_SECONDS = 10.0
 
 
 @final
@@ -44,31 +49,35 @@ class Ray(Executor):
         self._owns_cluster = not self._ray.is_initialized()
         if self._owns_cluster:
             self._start(address)
-        if workers is None and not (self._owns_cluster and address is None):
+        was_there = address is not None or not self._owns_cluster
+        if workers is None and was_there:
             self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         self.capacity = 2 * self.workers  # one under way and one on its way for each
-        self._models: dict[tuple[str, str], Any] = {}
-        self._data: dict[ShiftSource, Any] = {}
+        self._models: dict[tuple[Any, ...], Any] = {}
+        self._data: dict[tuple[Any, ...], Any] = {}
         self._jobs: dict[Any, Job] = {}
 
     def _start(self, address: str | None) -> None:
         if address is None:
             # Ray asks for a token file in the home folder even on a cluster of this process alone.
             os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-            here: dict[str, Any] = {"num_cpus": self.workers, "include_dashboard": False}
+            where: dict[str, Any] = {"address": "local", "num_cpus": self.workers}
+            where |= {"include_dashboard": False}
         else:
-            here = {"address": address}
-        self._ray.init(**here, log_to_driver=False, logging_level="ERROR", configure_logging=True)
+            _check_reachable(address)
+            where = {"address": address}
+        self._ray.init(**where, log_to_driver=False, logging_level="ERROR")
 
     def submit(self, job: Job) -> None:
         gpus = 1 if job.device.startswith("cuda") else 0
         task = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=ATTEMPTS - 1)(run_shipped)
-        model = self._put(self._models, (job.checkpoint, "cpu"), opened_checkpoint)
+        model_place = (job.checkpoint, "cpu", written_at(job.checkpoint))
+        model = self._put(self._models, model_place, opened_checkpoint)
         data = [self._put(self._data, (source.file,), opened_file) for source in job.shifts]
         # Within a list, references arrive as references: the worker fetches what it does not have.
         self._jobs[task.remote(job, [model, *data])] = job
 
-    def _put(self, shelf: dict[Any, Any], key: tuple[Any, ...], opened: Any) -> Any:
+    def _put(self, shelf: dict[tuple[Any, ...], Any], key: tuple[Any, ...], opened: Any) -> Any:
         if key not in shelf:
             shelf[key] = self._ray.put(opened(*key))
         return shelf[key]
@@ -121,6 +130,20 @@ def _fetched_checkpoint(reference: Any, device: str) -> tuple[Checkpoint, str]:
 @lru_cache(maxsize=KEPT_SHIFTS)
 def _fetched_shift(source: ShiftSource, reference: Any) -> Shift:
     return remembering(source.made_of(_imported().get(reference)))
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address at which nobody listens; Ray itself would try for minutes."""
+    place = re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address)
+    if place is None:
+        return  # "auto" and the like
+    try:
+        socket.create_connection((place[1], int(place[2])), CONNECTING_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(
+            f"a Ray cluster must listen at its address; nobody answers at {address!r} ({error}). Start one "
+            "with 'ray start --head', or leave --ray-address out to start Ray here."
+        ) from error
 
 
 def _imported() -> Any:
