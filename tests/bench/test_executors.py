@@ -36,7 +36,7 @@ def csv_of(tmp_path_factory):
 
 @pytest.fixture
 def plan(make_sweep):
-    """Cells of every kind: a moving network, views, a stream over shifts; and one that fails."""
+    """Cells of every kind: a moving network, views, a stream over shifts; and two that fail."""
     methods = [MethodChoice(name=name) for name in ("source", "bn", "hard", "memo", "conjugate")]
     reset = make_plan(make_sweep(methods=methods))
     continual = make_plan(
@@ -46,6 +46,7 @@ def plan(make_sweep):
     jobs = [*reset.jobs, *continual.jobs, *clean.jobs]
     wrong_cell = dataclasses.replace(jobs[0].cell, model_digest="0" * 64)
     jobs[0] = dataclasses.replace(jobs[0], cell=wrong_cell)
+    jobs[1] = dataclasses.replace(jobs[1], checkpoint="gone.safetensors")
     return dataclasses.replace(reset, jobs=tuple(jobs), asked=())
 
 
@@ -56,7 +57,8 @@ def test_the_executors_are_registered():
 def test_processes_give_the_results_of_serial_with_one_worker_and_with_two(plan, csv_of):
     serial = csv_of(plan, "serial", 1)
     assert serial.count(",failed,ValueError: the checkpoint must not change") == 1
-    assert serial.count(",done,") == len(plan.jobs) - 1
+    assert serial.count(",failed,") == 2
+    assert serial.count(",done,") == len(plan.jobs) - 2
     assert csv_of(plan, "processes", 1) == serial
     assert csv_of(plan, "processes", 2) == serial
 
@@ -123,10 +125,10 @@ def collect(executor, count):
 
 def test_a_killed_worker_costs_no_result(plan):
     with make_executor("processes", 1) as executor:
-        executor.submit(plan.jobs[1])
+        executor.submit(plan.jobs[3])
         os.kill(executor._crew[0].process.pid, signal.SIGKILL)
         (record,) = collect(executor, 1)
-    assert (record.status, record.key) == ("done", plan.jobs[1].cell.key)
+    assert (record.status, record.key) == ("done", plan.jobs[3].cell.key)
 
 
 class Deadly:
@@ -138,7 +140,7 @@ class Deadly:
 
 def test_a_cell_that_kills_every_worker_fails_and_the_others_go_on(plan, monkeypatch):
     monkeypatch.setattr(processes, "ATTEMPTS", 2)
-    deadly = dataclasses.replace(plan.jobs[1], checkpoint=Deadly())
+    deadly = dataclasses.replace(plan.jobs[3], checkpoint=Deadly())
     with make_executor("processes", 2) as executor:
         executor.submit(deadly)
         executor.submit(plan.jobs[2])
@@ -152,13 +154,13 @@ def test_workers_that_cannot_start_end_the_sweep_with_a_reason(plan, monkeypatch
     monkeypatch.setattr(processes, "_work", os._exit)  # which refuses what it is given
     told = "3 in a row did not, the last one ended with exit code 1"
     with make_executor("processes", 1) as executor:
-        executor.submit(plan.jobs[1])
+        executor.submit(plan.jobs[3])
         with pytest.raises(OSError, match=told):
             collect(executor, 1)
 
 
 def test_workers_end_with_their_executor(plan):
     with make_executor("processes", 1) as executor:
-        executor.submit(plan.jobs[1])
+        executor.submit(plan.jobs[3])
         process = executor._crew[0].process
     assert not process.is_alive()

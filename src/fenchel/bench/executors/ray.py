@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import traceback
 from functools import lru_cache
 from typing import Any, final
 
@@ -56,6 +57,7 @@ class Ray(Executor):
         self._models: dict[tuple[Any, ...], Any] = {}
         self._data: dict[tuple[Any, ...], Any] = {}
         self._jobs: dict[Any, Job] = {}
+        self._lost: list[Record] = []
 
     def _start(self, address: str | None) -> None:
         if address is None:
@@ -71,11 +73,20 @@ class Ray(Executor):
     def submit(self, job: Job) -> None:
         gpus = 1 if job.device.startswith("cuda") else 0
         task = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=ATTEMPTS - 1)(run_shipped)
+        try:
+            shipped = self._shipped(job)
+        except Exception as error:  # a file that is gone fails its cells, not the sweep
+            reason = f"{type(error).__name__}: {error}"
+            self._lost.append(failed_record(job, reason, traceback.format_exc()))
+            return
+        # Within a list, references arrive as references: the worker fetches what it does not have.
+        self._jobs[task.remote(job, shipped)] = job
+
+    def _shipped(self, job: Job) -> list[Any]:
+        """References to the model and to the data of each shift."""
         model_place = (job.checkpoint, "cpu", written_at(job.checkpoint))
         model = self._put(self._models, model_place, opened_checkpoint)
-        data = [self._put(self._data, (source.file,), opened_file) for source in job.shifts]
-        # Within a list, references arrive as references: the worker fetches what it does not have.
-        self._jobs[task.remote(job, [model, *data])] = job
+        return [model, *(self._put(self._data, (item.file,), opened_file) for item in job.shifts)]
 
     def _put(self, shelf: dict[tuple[Any, ...], Any], key: tuple[Any, ...], opened: Any) -> Any:
         if key not in shelf:
@@ -83,8 +94,9 @@ class Ray(Executor):
         return shelf[key]
 
     def wait(self, seconds: float) -> list[Record]:
-        if not self._jobs:
-            return []
+        if self._lost or not self._jobs:
+            lost, self._lost = self._lost, []
+            return lost
         waiting = list(self._jobs)
         self._ray.wait(waiting, num_returns=1, timeout=seconds)
         ready, _ = self._ray.wait(waiting, num_returns=len(waiting), timeout=0)
