@@ -77,7 +77,7 @@ def test_list_shows_every_loss_and_method() -> None:
 
 def test_list_as_json_is_json() -> None:
     assert [row["name"] for row in json.loads(run("list", "methods", "--json"))["methods"]] == [
-        "source", "bn", "entropy", "hard", "soft", "robust", "memo", "conjugate",
+        "source", "bn", "entropy", "hard", "soft", "robust", "memo", "conjugate", "learned",
     ]  # fmt: skip
 
 
