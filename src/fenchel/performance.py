@@ -23,8 +23,8 @@ def retain_freed_memory() -> bool:
     """Let the process keep freed memory for its next allocations; True where that is possible.
 
     glibc takes every block above 32 MiB from the kernel and gives it back as soon as it is freed, so that
-    each large activation of each batch is page-faulted in again: a third of the CPU time of a step on
-    a wide network. After this call such blocks come from the heap, and the heap does not shrink.
+    each large activation of each batch is page-faulted in again (`benchmarks/step.py --retain` shows what
+    that costs). After this call such blocks come from the heap, and the heap does not shrink.
     The process then holds on to its peak memory until it ends. Call it once, early; Linux with
     glibc only (elsewhere nothing happens and the answer is False).
     """
