@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from fenchel.cli.console import EXIT_FAILURES, err, out
 from fenchel.cli.devices import pick_device
+from fenchel.cli.reproduce_meta import reproduce_learned
+from fenchel.cli.reproduce_output import missing_lines, note, save_figure, tell
 from fenchel.cli.showing import FORMATS, check_format, show_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from matplotlib.figure import Figure
 
     from fenchel.bench.plan import Plan
     from fenchel.bench.presets import Preset
@@ -87,10 +85,12 @@ def reproduce(
     planned = _planned(preset, scale, checkpoints, pick_device(device))
     _tell_plan(planned)
     if dry_run:
-        _tell(out, _missing(planned))
+        tell(out, missing_lines(planned))
         return
     if preset.figure == "learned":
-        _show(planned, _meta(planned, where, pick_device(device)), where, table_format)
+        reproduce_learned(
+            planned, where, form=table_format, workers=workers, device=pick_device(device)
+        )
         return
     records = _records(planned.plan, where, workers, executor, retry_failed)
     rows = compare(planned, records)
@@ -125,9 +125,9 @@ def _planned(
 
 def _tell_plan(planned: PresetPlan) -> None:
     """What is run, at which scale, with which models; on standard error."""
-    _note(f"{planned.preset.name}: {planned.preset.about}")
+    note(f"{planned.preset.name}: {planned.preset.about}")
     scales = dict.fromkeys(f"{line.scale}" for line in planned.lines)
-    _note(
+    note(
         f"scale {planned.scale}: {' / '.join(scales)}; {len(planned.plan.jobs)} cells in the sweep"
     )
     models = dict.fromkeys(
@@ -137,7 +137,7 @@ def _tell_plan(planned: PresetPlan) -> None:
         if line.checkpoint
     )
     for text in models:
-        _note(text)
+        note(text)
 
 
 def _records(
@@ -166,9 +166,9 @@ def _show(planned: PresetPlan, rows: Sequence[Comparison], where: Path, form: st
     caption = f"error in % at scale {planned.scale} beside the paper's; lowest of ours in bold"
     show_tables([comparison_table(rows, caption)], form, numbers)
     # Beside a table for people the rest is output as well; after LaTeX or CSV it would be in the way.
-    _tell(out if form == "terminal" else err, [*_remarks(planned, rows), *_missing(planned)])
+    tell(out if form == "terminal" else err, [*_remarks(planned, rows), *missing_lines(planned)])
     write_atomically(where / f"{planned.preset.name}.csv", numbers.encode())
-    _note(f"results: {where}")
+    note(f"results: {where}")
     if any(row.failed for row in rows):
         raise typer.Exit(EXIT_FAILURES)
 
@@ -188,14 +188,6 @@ def _remarks(planned: PresetPlan, rows: Sequence[Comparison]) -> list[str]:
     return remarks
 
 
-def _missing(planned: PresetPlan) -> list[str]:
-    """What is not here, for which lines, and how to get it."""
-    told = []
-    for item, lines in planned.missing.items():
-        told += [f"missing: {item.what}, for {'; '.join(lines)}", f"    get it: {item.how}"]
-    return told
-
-
 def _draw(
     planned: PresetPlan, rows: Sequence[Comparison], records: Mapping[str, Record], where: Path
 ) -> None:
@@ -212,25 +204,7 @@ def _draw(
         curves = {(method, title): c for method, c in task_loss_curves(line, records).items()}
         figure = task_loss_figure(curves, list(line.line.runs), [title]) if curves else None
     if figure is not None:
-        _save(figure, where / planned.preset.name)
-
-
-def _meta(planned: PresetPlan, where: Path, device: str) -> list[Comparison]:
-    """Learn, fit, score and draw for every source that is here with all of its data."""
-    from fenchel.bench.presets.meta import compare_meta, run_meta
-    from fenchel.report.learned import learned_figure
-
-    rows: list[Comparison] = []
-    for line in planned.lines:
-        outcome = None
-        if not line.missing:
-            loss = line.line.source.loss
-            outcome = run_meta(line, where / f"{loss}-{planned.scale}", device)
-            title = f"{line.line.title}, best explained by the {outcome.fits.better} fit"
-            figure = learned_figure(outcome.learned, outcome.fits, title=title)
-            _save(figure, where / f"{planned.preset.name}-{loss}")
-        rows += compare_meta(line, outcome)
-    return rows
+        save_figure(figure, where / planned.preset.name)
 
 
 def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool) -> None:
@@ -246,8 +220,8 @@ def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool
     )
 
     settings = gaussian_settings(scale)
-    _note(f"{preset.name}: {preset.about}")
-    _note(f"{settings}")
+    note(f"{preset.name}: {preset.about}")
+    note(f"{settings}")
     if dry_run:
         return
     total = settings.draws * len(settings.shifts) * len(settings.methods)
@@ -257,31 +231,14 @@ def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool
     show_tables([gaussian_table(outcome)], form, numbers)
     notes = [f"note: {note}" for note in preset.notes]
     verdict = [*gaussian_verdict(outcome), PAPER_ON_GAUSSIANS, *notes]
-    _tell(out if form == "terminal" else err, verdict)
+    tell(out if form == "terminal" else err, verdict)
     write_atomically(where / f"{preset.name}.json", json.dumps(outcome.to_json()).encode())
     write_atomically(where / f"{preset.name}.csv", numbers.encode())
-    _save(gaussian_figure(outcome), where / preset.name)
-    _note(f"{outcome.seconds:.0f} s; figure, numbers and every choice: {where}")
+    save_figure(gaussian_figure(outcome), where / preset.name)
+    note(f"{outcome.seconds:.0f} s; figure, numbers and every choice: {where}")
 
 
 PAPER_ON_GAUSSIANS = (
     "paper: conjugate is the fastest at 0.6 and 0.65; at 0.7 it alone improves and entropy gets worse "
     "(curves without numbers)"
 )
-
-
-def _save(figure: Figure, stem: Path) -> None:
-    from fenchel.report.style import FORMATS as SUFFIXES
-    from fenchel.report.style import save
-
-    for suffix in SUFFIXES:
-        save(figure, stem.with_suffix(f".{suffix}"))
-
-
-def _note(text: str) -> None:
-    _tell(err, [text])
-
-
-def _tell(console: Console, lines: Sequence[str]) -> None:
-    for line in lines:
-        console.print(Text(line), soft_wrap=True)
