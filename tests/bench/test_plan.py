@@ -8,9 +8,9 @@ import torch
 
 from fenchel.bench.canonical import canonical_settings
 from fenchel.bench.plan import make_plan
-from fenchel.bench.sources import RESOLVERS
 from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice
 from fenchel.losses import BinaryCrossEntropy, CrossEntropy, LabelSmoothing, PolyLoss
+from fenchel.models.places import RESOLVERS
 from fenchel.objectives import Conjugate, Entropy, SoftPseudoLabel
 
 

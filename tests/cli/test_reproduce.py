@@ -53,6 +53,9 @@ def save_network(channels: int) -> None:
     Checkpoint(build("digit_network", **arguments), metadata).save("runs/a/checkpoint.safetensors")
 
 
+OURS = ("--scale", "smoke", "--checkpoints", "runs")
+
+
 def run(*arguments: str, code: int = 0) -> str:
     result = CliRunner().invoke(app, ["reproduce", *arguments], catch_exceptions=False)
     assert result.exit_code == code, result.output
@@ -67,7 +70,7 @@ def test_list_prints_one_full_name_a_line_in_a_pipe() -> None:
 
 
 def test_ours_stand_beside_the_papers_and_what_is_missing_is_named(workplace: Path) -> None:
-    text = run("table-ce-digits", "--scale", "smoke")
+    text = run("table-ce-digits", *OURS)
     row = next(line for line in text.splitlines() if "USPS, T = 2" in line and "memo" in line)
     assert "adam 0.01, T 2" in row
     assert "22.42" in row
@@ -76,7 +79,7 @@ def test_ours_stand_beside_the_papers_and_what_is_missing_is_named(workplace: Pa
     assert "fenchel data fetch mnist" in text
     written = Path("reproduce/table-ce-digits/table-ce-digits.csv").read_text(encoding="utf-8")
     rows = list(csv.DictReader(written.splitlines()))
-    assert len(rows) == 18
+    assert len(rows) == 30
     by_line = {(row["line"], row["method"]): row for row in rows}
     assert 0 <= float(by_line["SVHN → USPS, T = 2", "conjugate"]["ours"]) <= 100
     assert by_line["SVHN → MNIST, T = 1", "conjugate"]["ours"] == ""
@@ -84,15 +87,15 @@ def test_ours_stand_beside_the_papers_and_what_is_missing_is_named(workplace: Pa
 
 
 def test_a_second_run_takes_the_results_of_the_first(workplace: Path) -> None:
-    first = run("table-ce-digits", "--scale", "smoke")
-    again = CliRunner().invoke(app, ["reproduce", "table-ce-digits", "--scale", "smoke"])
+    first = run("table-ce-digits", *OURS)
+    again = CliRunner().invoke(app, ["reproduce", "table-ce-digits", *OURS])
     assert again.stdout == first
-    assert "8 known already, 0 to run" in again.stderr
+    assert "9 known already, 0 to run" in again.stderr
 
 
 def test_failed_cells_are_told_by_the_exit_code_and_run_again_on_request(workplace: Path) -> None:
     save_network(channels=1)
-    command = ["reproduce", "table-ce-digits", "--scale", "smoke"]
+    command = ["reproduce", "table-ce-digits", *OURS]
     first = CliRunner().invoke(app, command)
     assert first.exit_code == 1, first.output
     rows = [line for line in first.stdout.splitlines() if line.startswith("SVHN → USPS")]
@@ -103,13 +106,13 @@ def test_failed_cells_are_told_by_the_exit_code_and_run_again_on_request(workpla
 
 
 def test_latex_on_standard_output_is_nothing_but_latex(workplace: Path) -> None:
-    text = run("table-ce-digits", "--scale", "smoke", "--format", "latex")
+    text = run("table-ce-digits", *OURS, "--format", "latex")
     assert text.lstrip().startswith(r"\begin{table}")
     assert text.rstrip().endswith(r"\end{table}")
 
 
 def test_a_dry_run_runs_nothing(workplace: Path) -> None:
-    assert "fenchel data fetch mnist" in run("table-ce-digits", "--scale", "smoke", "--dry-run")
+    assert "fenchel data fetch mnist" in run("table-ce-digits", *OURS, "--dry-run")
     assert not Path("reproduce").exists()
 
 

@@ -14,7 +14,6 @@ from fenchel.bench.sources import (
     ShiftSource,
     opened_checkpoint,
     opened_shift,
-    resolve_checkpoint,
     shift_sources,
     written_at,
 )
@@ -23,6 +22,7 @@ from fenchel.bench.tuned import Tuned, read_tuned
 from fenchel.data.stream import Shift, Stream
 from fenchel.losses import parse
 from fenchel.models import Checkpoint
+from fenchel.models.places import resolve
 
 GIVEN = "given"
 """How hyper-parameters were chosen, unless a file of `fenchel tune` says otherwise."""
@@ -93,7 +93,7 @@ def make_plan(sweep: Sweep, *, limit: int | None = None, device: str = "cpu") ->
 
 
 def _open_source(name: str, folder: Path, device: str) -> _Source:
-    path = resolve_checkpoint(name, folder)
+    path = resolve(name, folder)
     checkpoint, digest = opened_checkpoint(str(path), device, written_at(path))
     return _Source(path, name, checkpoint, digest)
 

@@ -7,7 +7,6 @@ a sweep makes cells fail instead of producing numbers under a wrong name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,12 +22,7 @@ from fenchel.data.base import ArrayReader, Indices, Reader
 from fenchel.data.stream import Shift, shift_to
 from fenchel.models import Checkpoint, load_checkpoint
 from fenchel.models.checkpoint import FILE_NAME
-from fenchel.names import Registry, parse_spec
-
-RESOLVERS: Registry[Callable[[str], Path]] = Registry(
-    "kind of checkpoint", group="fenchel.checkpoints"
-)
-"""Schemes of checkpoint names: `zoo:NAME` asks `RESOLVERS["zoo"]("NAME")` for the file."""
+from fenchel.names import parse_spec
 
 KEPT_CHECKPOINTS, KEPT_SHIFTS, KEPT_CLEAN = 8, 16, 2
 REMEMBERED_BYTES = 2**26  # of each kept shift: CIFAR fits, photographs are read again
@@ -89,14 +83,6 @@ def shift_sources(data: DataChoice) -> tuple[ShiftSource, ...]:
 def _shared(data: DataChoice) -> DataChoice:
     """The choice without what differs between shifts of one data set, so that they share a cache."""
     return replace(data, corruptions="none", severities=(5,), limit=None)
-
-
-def resolve_checkpoint(name: str, folder: Path) -> Path:
-    """The file or folder that a sweep means by `name`: a path relative to `folder`, or `scheme:name`."""
-    scheme, colon, rest = name.partition(":")
-    if colon and scheme in RESOLVERS:
-        return RESOLVERS[scheme](rest)
-    return folder / Path(name).expanduser()
 
 
 @lru_cache(maxsize=KEPT_CHECKPOINTS)

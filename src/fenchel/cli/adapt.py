@@ -24,7 +24,7 @@ def adapt_images(
         typer.Option(
             metavar="MODULE:FACTORY",
             help="Your function that builds the model, as MODULE:NAME or FILE.py:NAME; or the name of a "
-            "model of this library; or a checkpoint written by `fenchel train`.",
+            "model of this library; or a checkpoint: a file of `fenchel train`, or zoo:NAME.",
         ),
     ],
     images: Annotated[
@@ -131,13 +131,14 @@ def _model(model: str, weights: Path | None, trained_with: str | None) -> tuple[
     """The network and its loss: a checkpoint knows both, anything else is told."""
     from fenchel.losses import LOSSES, derive, parse
     from fenchel.models import MODELS, build, load_checkpoint, load_weights
+    from fenchel.models.places import has_scheme
 
     loss: Any = None
     if trained_with is not None:
         name, _, rest = trained_with.partition(":")
         own = name not in LOSSES and rest != "" and "=" not in rest
         loss = derive(load_object(trained_with)) if own else parse(trained_with)
-    if Path(model).exists() and ":" not in model:
+    if has_scheme(model) or (Path(model).exists() and ":" not in model):
         checkpoint = load_checkpoint(model)
         if loss is None:
             loss = parse(checkpoint.loss_spec)

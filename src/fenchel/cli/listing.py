@@ -41,6 +41,16 @@ def _models() -> Iterable[Row]:
     return ((name, _first_line(factory)) for name, factory in MODELS.items())
 
 
+def _zoo() -> Iterable[Row]:
+    from fenchel.models import read_metadata, zoo
+
+    for name in zoo.names():
+        metadata = read_metadata(zoo.path_of(name))
+        accuracy = 100 * metadata.metrics.get("test_accuracy", float("nan"))
+        about = f"{metadata.architecture} trained on {metadata.data} with {metadata.loss}"
+        yield (f"zoo:{name}", f"{about}, {accuracy:.1f} % on its test images")
+
+
 def _datasets() -> Iterable[Row]:
     from fenchel.data import DATASETS
 
@@ -65,6 +75,7 @@ KINDS: dict[str, Callable[[], Iterable[Row]]] = {
     "methods": _methods,
     "objectives": _objectives,
     "models": _models,
+    "zoo": _zoo,
     "datasets": _datasets,
     "corruptions": _corruptions,
     "executors": _executors,
@@ -75,7 +86,7 @@ def list_names(
     kind: Annotated[str | None, typer.Argument(help=f"One of: {', '.join(KINDS)}.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List losses, methods, objectives, models, data sets, corruptions and executors.
+    """List losses, methods, objectives, models, trained networks, data sets, corruptions, executors.
 
     [bold]Examples[/bold]
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fenchel.bench.record import Record
 
 LIST = "list"
+HOME = Path("reproduce")
 
 
 def reproduce(
@@ -39,8 +40,12 @@ def reproduce(
         list[Path] | None,
         typer.Option(
             "--checkpoints",
-            help="Folders or files with source models (`runs`, here and in the cache).",
+            help="Source models: folders, files or zoo:NAME (the zoo, then `runs`, here and in the cache).",
         ),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Of the results; tables share cells (reproduce/results.sqlite)."),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time.")] = None,
     executor: Annotated[str | None, typer.Option(help="serial, processes or ray.")] = None,
@@ -55,8 +60,9 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Say what would be run and what is missing.")
     ] = False,
 ) -> None:
-    """Run a table or figure of the paper with its published hyper-parameters, on the data at hand.
+    """Run a table or figure of the paper, on the models and data at hand.
 
+    Hyper-parameters are the published ones; at scale `cpu`, those tuned for the networks of the zoo.
     What is missing is named, with the command that gets it. The same command again continues.
 
     [bold]Examples[/bold]
@@ -64,6 +70,8 @@ def reproduce(
         fenchel reproduce list
 
         fenchel reproduce fig-gaussian
+
+        fenchel reproduce table-poly --scale cpu --workers 2
 
         fenchel reproduce table-poly --scale smoke --checkpoints runs
     """
@@ -78,7 +86,8 @@ def reproduce(
     check_format(table_format)
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
-    where = folder or Path("reproduce") / name
+    where = folder or HOME / name
+    results = store or (folder or HOME) / "results.sqlite"
     if name == "fig-gaussian":
         _gaussians(preset, scale, where, table_format, dry_run)
         return
@@ -92,7 +101,7 @@ def reproduce(
             planned, where, form=table_format, workers=workers, device=pick_device(device)
         )
         return
-    records = _records(planned.plan, where, workers, executor, retry_failed)
+    records = _records(planned.plan, results, workers, executor, retry_failed)
     rows = compare(planned, records)
     _draw(planned, rows, records, where)
     _show(planned, rows, where, table_format)
@@ -117,9 +126,10 @@ def _planned(
 ) -> PresetPlan:
     from fenchel.bench.presets.available import find_checkpoints, plan_preset
     from fenchel.data.home import home
+    from fenchel.models import zoo
 
-    usual = [place for place in (Path("runs"), home() / "runs") if place.is_dir()]
-    places = checkpoints or usual
+    usual = (zoo.folder(), Path("runs"), home() / "runs")
+    places = checkpoints or [place for place in usual if place.is_dir()]
     return plan_preset(preset, scale, find_checkpoints(places), device=device)
 
 
@@ -141,7 +151,7 @@ def _tell_plan(planned: PresetPlan) -> None:
 
 
 def _records(
-    plan: Plan, where: Path, workers: int | None, executor: str | None, retry_failed: bool
+    plan: Plan, path: Path, workers: int | None, executor: str | None, retry_failed: bool
 ) -> dict[str, Record]:
     """Run what has no result yet; the records of the whole plan, by key."""
     from fenchel.bench.driver import run_plan
@@ -151,7 +161,7 @@ def _records(
 
     if not plan.jobs:
         return {}
-    with Store(where / "results.sqlite") as store:
+    with Store(path) as store:
         with make_executor(executor, workers) as pool, make_watcher() as watcher:
             run_plan(plan, store, pool, watcher, retry_failed=retry_failed)
         return {record.key: record for record in store.records(set(plan.keys))}

@@ -27,7 +27,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from fenchel.models import preprocessing, weights
+from fenchel.models import places, preprocessing, weights
 from fenchel.models.files import safetensors_bytes, write_atomically
 from fenchel.models.registry import build
 
@@ -129,7 +129,7 @@ class Checkpoint:
 
 
 def read_metadata(path: str | Path) -> Metadata:
-    """What the checkpoint at `path` (a file, or the folder of a training run) says of itself."""
+    """What the checkpoint at `path` (a file, the folder of a training run, `zoo:NAME`) says of itself."""
     file = _resolve(path)
     try:
         with safe_open(file, framework="pt") as opened:
@@ -143,7 +143,7 @@ def read_metadata(path: str | Path) -> Metadata:
 
 
 def load_checkpoint(path: str | Path, *, device: str | torch.device = "cpu") -> Checkpoint:
-    """The model saved at `path` (a file, or the folder of a training run), in evaluation mode.
+    """The model saved at `path` (a file, the folder of a training run, `zoo:NAME`), set to evaluate.
 
     Only architectures known to `build` are made, nothing is downloaded, and no code from the file
     runs. Names and shapes are compared before any memory is taken for the model.
@@ -164,7 +164,7 @@ def load_checkpoint(path: str | Path, *, device: str | torch.device = "cpu") -> 
 
 
 def _resolve(path: str | Path) -> Path:
-    given = Path(path)
+    given = places.resolve(path)
     file = given / FILE_NAME if given.is_dir() else given
     if not file.is_file():
         raise FileNotFoundError(

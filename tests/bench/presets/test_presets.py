@@ -13,6 +13,7 @@ from fenchel.bench.presets.available import PresetPlan, find_checkpoints, plan_p
 from fenchel.bench.presets.comparison import compare, task_loss_curves
 from fenchel.bench.record import Record
 from fenchel.bench.running import run_job
+from fenchel.bench.tuned import Choice, Tuned
 from fenchel.data import DATASETS
 from fenchel.models import MODELS
 from fenchel.names import parse_spec
@@ -52,8 +53,28 @@ def test_a_line_names_things_that_exist(preset: str, line: Line) -> None:
     for scale in SCALES:
         assert PRESETS[preset].scale(line, scale).batch_size > 0
     for method, run in line.runs.items():
-        assert run.error is not None
-        assert (method == "source") == (run.optimizer is None)
+        assert (method in ("source", "bn")) == (run.optimizer is None)
+
+
+def test_what_the_paper_does_not_have_is_named_in_the_notes_or_is_a_plain_baseline() -> None:
+    unpublished = {
+        (preset, line.title, method)
+        for preset, line in LINES
+        for method, run in line.runs.items()
+        if run.error is None and method != "bn"
+    }
+    ours = ("MNIST-M, T", "CIFAR-10-C severity", "CIFAR-10-C, tuned T")
+    assert {
+        (preset, title, method)
+        for preset, title, method in unpublished
+        if not any(mark in title for mark in ours)
+    } == {
+        ("table-ce", "CIFAR-10-C, T = 1", "entropy"),
+        ("table-ce", "CIFAR-10-C, T = 1", "soft"),
+        ("table-domain", "SVHN → MNIST", "memo"),
+        ("table-domain", "SVHN → USPS", "memo"),
+        ("table-domain", "SVHN → MNIST-M", "memo"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -85,7 +106,11 @@ def test_settings_and_numbers_are_the_published_ones(
 
 def test_the_severities_average_to_the_papers_mean() -> None:
     means = {"robust": 49.32, "entropy": 46.13, "memo": 48.21, "soft": 44.62, "conjugate": 44.02}
-    lines = [line for line in PRESETS["table-severity"].lines if line.title.endswith("T = 1")]
+    lines = [
+        line
+        for line in PRESETS["table-severity"].lines
+        if line.title.startswith("ImageNet-C") and line.title.endswith("T = 1")
+    ]
     assert [line.severities for line in lines] == [(1,), (2,), (3,), (4,), (5,)]
     for method, mean in means.items():
         errors = [line.runs[method].error or 0.0 for line in lines]
@@ -204,3 +229,41 @@ def test_a_failed_cell_leaves_a_gap_that_is_told(ran: tuple[PresetPlan, dict[str
     assert (rows["hard"].errors, rows["hard"].failed) == ((), 1)
     entries = {row[1].text: row for row in comparison_table(list(rows.values()), "").rows}
     assert entries["hard"][3].text == "failed"
+
+
+def test_at_scale_cpu_settings_tuned_for_the_source_replace_the_published_ones(
+    save_checkpoint: SaveCheckpoint, cache: Path
+) -> None:
+    path = save_checkpoint("cifar10", "poly:epsilon=6", architecture="digit_network")
+    settings = {"learning_rate": 0.25, "temperature": 1.0, "optimizer": "adam"}
+    adapting = [
+        name
+        for name in line_of("fig-task-loss", "CIFAR-10-C, T = 1").runs
+        if name not in ("source", "bn")
+    ]
+    loss = find_checkpoints([path])[0].metadata.loss
+    choices = tuple(
+        Choice(
+            architecture="digit_network",
+            loss=loss,
+            method=method,
+            settings=settings,
+            validation_error=1.0,
+            trials=2,
+        )
+        for method in adapting
+    )
+    protocol = {"corruptions": ["spatter"]}
+    Tuned(choices=choices, protocol=protocol).write(path.with_suffix(".t1.json"))
+    found = find_checkpoints([path])
+    preset = PRESETS["fig-task-loss"]
+    (tuned,) = plan_preset(preset, "cpu", found).lines
+    assert {str(run) for name, run in tuned.line.runs.items() if name in adapting} == {
+        "adam 0.25, T 1"
+    }
+    assert tuned.line.runs["conjugate"].error == 13.02
+    cells = [job.cell for job in tuned.plan.jobs]
+    assert {cell.learning_rate for cell in cells if cell.method in adapting} == {0.25}
+    assert {name.selection for name in tuned.plan.asked} == {"tuned on spatter"}
+    (published,) = plan_preset(preset, "smoke", found).lines
+    assert published.line.runs["conjugate"].learning_rate == 1e-3

@@ -13,6 +13,7 @@ from fenchel.bench.sources import ShiftSource, shift_sources
 from fenchel.bench.sweep import DataChoice, StreamChoice, Sweep
 from fenchel.data import DATASETS
 from fenchel.models import Metadata, read_metadata
+from fenchel.models.places import resolve
 from fenchel.names import parse_spec
 
 EMPTY = Plan((), ())
@@ -32,6 +33,11 @@ class FoundCheckpoint:
 
     path: Path
     metadata: Metadata
+
+    def tuned(self, kind: str) -> Path | None:
+        """The file of settings tuned for it, beside it: `NAME.tuned.json`; None if there is none."""
+        file = self.path.with_suffix(f".{kind}.json")
+        return file if file.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,9 @@ class PresetPlan:
 
 
 def find_checkpoints(places: Iterable[str | Path]) -> tuple[FoundCheckpoint, ...]:
-    """Every checkpoint at the given files and below the given folders, sorted by path."""
+    """Every checkpoint at the given files and below the given folders, place by place, by path."""
     found: dict[Path, FoundCheckpoint] = {}
-    for place in map(Path, places):
+    for place in map(resolve, places):
         if not place.is_dir():
             found[place] = FoundCheckpoint(place, read_metadata(place))
             continue
@@ -124,7 +130,10 @@ def _plan_line(
     """`learned`: no sweep, but the validation corruptions are needed besides the test ones."""
     checkpoint = _choose(line.source, checkpoints)
     missing = [] if checkpoint else [_missing_checkpoint(line.source, scale)]
-    corruptions = "all" if learned else None
+    if checkpoint and scale.retuned and (tuned := checkpoint.tuned(line.tuning)):
+        metadata = checkpoint.metadata
+        line = line.with_settings_of(tuned, metadata.architecture, metadata.loss)
+    corruptions = "all" if learned else line.corruptions
     wanted = shift_sources(
         DataChoice(name=line.data, corruptions=corruptions, severities=line.severities)
     )
@@ -145,14 +154,14 @@ def _plan_line(
 
 
 def _choose(source: SourceModel, checkpoints: Sequence[FoundCheckpoint]) -> FoundCheckpoint | None:
-    """The matching checkpoint whose architecture is closest to the paper's; the first by path."""
+    """The matching checkpoint whose architecture is closest to the paper's; the first that was found."""
     order = {name: place for place, name in enumerate(source.architectures)}
     matching = [
         found for found in checkpoints if source.matches(found.metadata.data, found.metadata.loss)
     ]
     return min(
         matching,
-        key=lambda found: (order.get(found.metadata.architecture, len(order)), str(found.path)),
+        key=lambda found: order.get(found.metadata.architecture, len(order)),
         default=None,
     )
 

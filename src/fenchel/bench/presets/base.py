@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
 
 from fenchel.bench.sweep import MethodChoice
+from fenchel.bench.tuned import read_tuned
 from fenchel.losses import parse
 from fenchel.names import Registry, parse_spec, unknown
 
@@ -113,34 +115,57 @@ class Line:
     Attributes:
         title: `CIFAR-10-C, T = 1`.
         data: the target, a data set or its spec; with corruptions, the fifteen test ones.
+        corruptions: fewer of them, where the line is over some only.
         severities: of the corruptions; the error is the mean over corruptions and severities.
         source: the model.
         runs: by method, in the order of the paper's columns.
+        tuning: which temperatures a tuning for this line may choose from; "none" where settings are
+            fixed because there is nothing to tune on.
+        tuned: the file of `fenchel tune` that the settings of `runs` come from, if they are not published.
     """
 
     title: str
     data: str
+    corruptions: tuple[str, ...] | None = None
     severities: tuple[int, ...] = (5,)
     source: SourceModel
     runs: Mapping[str, Run]
+    tuning: Literal["none", "t1", "tuned"] = "none"
+    tuned: Path | None = None
 
     @property
     def choices(self) -> tuple[MethodChoice, ...]:
         """The methods as a sweep takes them."""
+        if self.tuned is not None:
+            return tuple(MethodChoice(name=method, tuned=str(self.tuned)) for method in self.runs)
         return tuple(
             MethodChoice(name=method, grid={name: [value] for name, value in run.settings.items()})
             for method, run in self.runs.items()
         )
 
+    def with_settings_of(self, tuned: Path, architecture: str, loss: str) -> Line:
+        """The line with every method at the settings that a tuning chose for this kind of source."""
+        choices = read_tuned(tuned)
+        runs = {
+            method: replace(run, **choices.settings_for(architecture, loss, method))
+            for method, run in self.runs.items()
+        }
+        return replace(self, runs=runs, tuned=tuned)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much of the experiment is run: images a shift (None: all), batch size, seeds."""
+    """How much of the experiment is run: images a shift (None: all), batch size, seeds.
+
+    retuned: settings that were tuned for the source at hand take the place of the published ones,
+        which belong to batches of 200 and the paper's networks.
+    """
 
     name: str
     limit: int | None
     batch_size: int
     seeds: tuple[int, ...]
+    retuned: bool = False
 
     def __str__(self) -> str:
         images = "all images" if self.limit is None else f"{self.limit} images a shift"
@@ -150,8 +175,16 @@ class Scale:
 
 SMALL_IMAGES: Mapping[str, Scale] = {
     "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
-    "cpu": Scale(name="cpu", limit=2000, batch_size=200, seeds=(0,)),
+    "cpu": Scale(name="cpu", limit=5000, batch_size=100, seeds=(0,), retuned=True),
     "smoke": Scale(name="smoke", limit=100, batch_size=50, seeds=(0,)),
+}
+THREE_SEEDS: Mapping[str, Scale] = {
+    **SMALL_IMAGES,
+    "cpu": replace(SMALL_IMAGES["cpu"], seeds=(0, 1, 2)),
+}
+DIGITS: Mapping[str, Scale] = {
+    **SMALL_IMAGES,
+    "cpu": Scale(name="cpu", limit=None, batch_size=100, seeds=(0, 1, 2)),
 }
 LARGE_IMAGES: Mapping[str, Scale] = {
     "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
@@ -171,6 +204,7 @@ class Preset:
         lines: empty for what is not a sweep over data sets.
         notes: where the paper is silent or contradicts itself.
         figure: the quantity that is drawn besides the table, if any.
+        scales: of its lines of small images; images of 224 pixels have their own.
     """
 
     name: str
@@ -178,10 +212,11 @@ class Preset:
     lines: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
     figure: str | None = None
+    scales: Mapping[str, Scale] = field(default_factory=lambda: SMALL_IMAGES)
 
     def scale(self, line: Line, name: str) -> Scale:
         """How much of `line` is run at the scale called `name`."""
-        scales = LARGE_IMAGES if line.source.data in ("imagenet", "visda-c") else SMALL_IMAGES
+        scales = LARGE_IMAGES if line.source.data in ("imagenet", "visda-c") else self.scales
         if name not in scales:
             raise unknown("scale", name, scales)
         return scales[name]

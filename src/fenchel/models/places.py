@@ -1,0 +1,34 @@
+"""Where checkpoints are: a path, or `scheme:name` for places that have names of their own.
+
+The zoo is one such place. Packages add others under the entry-point group `fenchel.checkpoints`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fenchel.models import zoo
+from fenchel.names import Registry
+
+RESOLVERS: Registry[Callable[[str], Path]] = Registry(
+    "kind of checkpoint", group="fenchel.checkpoints"
+)
+"""Schemes of checkpoint names: `zoo:NAME` asks `RESOLVERS["zoo"]("NAME")` for the file."""
+
+RESOLVERS.add("zoo", zoo.path_of)
+
+
+def has_scheme(name: str) -> bool:
+    """Whether `name` is written `scheme:name`, with a scheme that somebody registered."""
+    scheme, colon, _ = name.partition(":")
+    return bool(colon) and scheme in RESOLVERS
+
+
+def resolve(name: str | Path, folder: Path = Path()) -> Path:
+    """The file or folder that `name` means: `scheme:name`, or a path relative to `folder`."""
+    text = str(name)
+    if has_scheme(text):
+        scheme, _, rest = text.partition(":")
+        return RESOLVERS[scheme](rest)
+    return folder / Path(name).expanduser()
