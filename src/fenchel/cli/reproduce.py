@@ -12,7 +12,7 @@ from rich.table import Table
 from fenchel.cli.console import EXIT_FAILURES, err, out
 from fenchel.cli.devices import pick_device
 from fenchel.cli.reproduce_meta import reproduce_learned
-from fenchel.cli.reproduce_output import missing_lines, note, save_figure, tell
+from fenchel.cli.reproduce_output import missing_lines, note, save_figure, slug, tell
 from fenchel.cli.showing import FORMATS, check_format, show_tables
 
 if TYPE_CHECKING:
@@ -170,14 +170,17 @@ def _records(
 def _show(planned: PresetPlan, rows: Sequence[Comparison], where: Path, form: str) -> None:
     """Print ours beside the paper's and write them as CSV; exit code 1 if cells failed."""
     from fenchel.models.files import write_atomically
-    from fenchel.report.presets import comparison_csv, comparison_table
+    from fenchel.report.presets import comparison_csv, comparison_table, differences, shifts_csv
 
-    numbers = comparison_csv(rows)
+    paired = differences(rows)
+    numbers = comparison_csv(rows, paired)
     caption = f"error in % at scale {planned.scale} beside the paper's; lowest of ours in bold"
-    show_tables([comparison_table(rows, caption)], form, numbers)
+    show_tables([comparison_table(rows, caption, paired)], form, numbers)
     # Beside a table for people the rest is output as well; after LaTeX or CSV it would be in the way.
     tell(out if form == "terminal" else err, [*_remarks(planned, rows), *missing_lines(planned)])
-    write_atomically(where / f"{planned.preset.name}.csv", numbers.encode())
+    stem = where / planned.preset.name
+    write_atomically(stem.with_suffix(".csv"), numbers.encode())
+    write_atomically(stem.with_name(f"{stem.name}-shifts.csv"), shifts_csv(rows).encode())
     note(f"results: {where}")
     if any(row.failed for row in rows):
         raise typer.Exit(EXIT_FAILURES)
@@ -203,7 +206,7 @@ def _draw(
 ) -> None:
     from fenchel.bench.presets.comparison import task_loss_curves
     from fenchel.report.curves import task_loss_figure
-    from fenchel.report.presets import preset_severity_figure
+    from fenchel.report.presets import preset_severity_figure, shifts_figures
 
     figure = None
     if planned.preset.figure == "severity":
@@ -213,6 +216,9 @@ def _draw(
         title = f"{line.line.title}, mean of {line.shifts} shifts"
         curves = {(method, title): c for method, c in task_loss_curves(line, records).items()}
         figure = task_loss_figure(curves, list(line.line.runs), [title]) if curves else None
+    else:
+        for title, drawn in shifts_figures(rows).items():
+            save_figure(drawn, where / f"{planned.preset.name}-{slug(title)}")
     if figure is not None:
         save_figure(figure, where / planned.preset.name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,15 @@ def missing_lines(planned: PresetPlan) -> list[str]:
     for item, lines in planned.missing.items():
         told += [f"missing: {item.what}, for {'; '.join(lines)}", f"    get it: {item.how}"]
     return told
+
+
+def slug(title: str) -> str:
+    """A title as a part of a file's name.
+
+    >>> slug("CIFAR-10-C, T = 1")
+    'cifar-10-c-t-1'
+    """
+    return "-".join(re.findall(r"[a-z0-9]+", title.lower()))
 
 
 def save_figure(figure: Figure, stem: Path) -> None:

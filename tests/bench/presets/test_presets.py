@@ -17,7 +17,14 @@ from fenchel.bench.tuned import Choice, Tuned
 from fenchel.data import DATASETS
 from fenchel.models import MODELS
 from fenchel.names import parse_spec
-from fenchel.report.presets import comparison_csv, comparison_table, preset_severity_figure
+from fenchel.report.pairing import compare_records
+from fenchel.report.presets import (
+    comparison_csv,
+    comparison_table,
+    differences,
+    preset_severity_figure,
+    shifts_csv,
+)
 
 SaveCheckpoint = Callable[..., Path]
 LINES = [
@@ -205,8 +212,28 @@ def test_comparisons_are_the_records_and_say_that_they_are_partial(
     assert entries["conjugate"][3].text == f"{mine:.2f}*"
     assert entries["conjugate"][4].text == "13.02 ± 0.09"
     assert entries["conjugate"][5].text == f"{mine - 13.02:+.2f}"
-    assert comparison_csv(rows).count("\n") == len(rows) + 1
+    assert comparison_csv(rows, differences(rows)).count("\n") == len(rows) + 1
     assert preset_severity_figure(rows) is not None
+
+
+def test_every_method_is_paired_with_the_conjugate(
+    ran: tuple[PresetPlan, dict[str, Record]],
+) -> None:
+    planned, records = ran
+    rows = compare(planned, records)
+    by_method = {row.method: row for row in rows}
+    found = differences(rows)
+    title = planned.lines[0].line.title
+    assert {method for _, method in found} == set(by_method) - {"conjugate"}
+    for method in ("source", "entropy"):
+        mine, reference = by_method[method], by_method["conjugate"]
+        assert found[title, method] == compare_records(
+            mine.records, reference.records, limited=True
+        )
+        assert found[title, method].estimate == pytest.approx(mine.errors[0] - reference.errors[0])
+    lines = shifts_csv(rows).splitlines()
+    assert len(lines) == 1 + 2 * len(rows)  # one shift and the mean over shifts
+    assert comparison_table(rows, "", found).rows[0][6].text == found[title, "source"].interval
 
 
 def test_task_loss_curves_have_a_point_a_batch(ran: tuple[PresetPlan, dict[str, Record]]) -> None:

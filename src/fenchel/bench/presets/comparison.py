@@ -21,6 +21,7 @@ class Comparison:
         errors: in percent, one a seed whose shifts were all done; empty if nothing could be run.
         shifts, shifts_wanted: over how many shifts the mean goes, and over how many it should.
         failed: how many of its cells failed.
+        records: of the cells that are done.
     """
 
     line: Line
@@ -30,6 +31,7 @@ class Comparison:
     shifts: int
     shifts_wanted: int
     failed: int
+    records: tuple[Record, ...] = ()
 
     @property
     def is_partial(self) -> bool:
@@ -48,10 +50,10 @@ def compare(planned: PresetPlan, records: Mapping[str, Record]) -> tuple[Compari
 
 def _compare(planned: LinePlan, method: str, run: Run, records: Mapping[str, Record]) -> Comparison:
     found = _records_of(planned, method, records)
+    done = tuple(record for record in found if record.status == "done")
     by_seed: dict[int, list[float]] = defaultdict(list)
-    for record in found:
-        if record.status == "done":
-            by_seed[record.cell.seed].append(record.error_percent)
+    for record in done:
+        by_seed[record.cell.seed].append(record.error_percent)
     whole = [errors for _, errors in sorted(by_seed.items()) if len(errors) == planned.shifts]
     return Comparison(
         line=planned.line,
@@ -61,6 +63,7 @@ def _compare(planned: LinePlan, method: str, run: Run, records: Mapping[str, Rec
         shifts=planned.shifts,
         shifts_wanted=planned.shifts_wanted,
         failed=sum(record.status == "failed" for record in found),
+        records=done,
     )
 
 
