@@ -26,7 +26,7 @@ from fenchel.adapters import SGD, Adapter, Settings
 from fenchel.models import build
 from fenchel.objectives import Entropy, LearnedObjective, LossNetwork, Objective
 from fenchel.train.meta import meta_gradient
-from fenchel.train.meta.learn import inputs_of, step_of
+from fenchel.train.meta.learn import inputs_of
 
 MOST = 3.0
 CLASSES = 10
@@ -48,7 +48,7 @@ def ways(network: str, batch: int) -> dict[str, Callable[[], object]]:
 
     def meta() -> object:
         inputs, judge = inputs_of(learned, images), inputs_of(learned, others)
-        return meta_gradient(step_of(learned), learned.state, [inputs], judge, task)
+        return meta_gradient(learned.step, learned.state, [inputs], judge, task)
 
     return {
         "plain": partial(adapter_with(model, Entropy()), images),
@@ -65,7 +65,7 @@ def double_backward(
     adapter: Adapter, images: Tensor, others: Tensor, task: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, ...]:
     """The same gradient through one graph."""
-    step, objective = step_of(adapter), adapter.settings.objective
+    step, objective = adapter.step, adapter.settings.objective
     assert isinstance(objective, LearnedObjective)
     fixed, module = step.network.fixed, step.network.module
     images, others = (x.contiguous(memory_format=torch.channels_last) for x in (images, others))

@@ -32,7 +32,7 @@ from fenchel.adapters.state import State, fresh_counts
 from fenchel.adapters.step import Inputs, Network, Step
 from fenchel.objectives import Objective
 
-CHANNELS_LAST_ELEMENTS = 2**19
+CHANNELS_LAST_ELEMENTS = 2**18
 """From here on images are put into channels-last memory, unless the settings say otherwise."""
 
 Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
@@ -129,8 +129,7 @@ class Adapter(nn.Module):
             size = inputs.samples().shape[0]
             if self._mode == "disabled" or size == 0:
                 return self._source({}, inputs)
-            if self._prefers_channels_last(inputs.samples()):
-                inputs = inputs.in_channels_last()
+            inputs = self.in_preferred_memory(inputs)
             if self._batch_norms and self.settings.statistics == "batch":
                 self._warn_once(size)
             try:
@@ -202,6 +201,16 @@ class Adapter(nn.Module):
             resets=self.state.resets,
             mode=self._mode,
         )
+
+    @property
+    def step(self) -> Step:
+        """The pure function (state, inputs) -> (state, output) that every call goes through."""
+        return self._step
+
+    def in_preferred_memory(self, inputs: Inputs) -> Inputs:
+        """The batch as `step` gets it: large batches of images in channels-last memory."""
+        prefers = self._prefers_channels_last(inputs.samples())
+        return inputs.in_channels_last() if prefers else inputs
 
     def adapted_model(self) -> nn.Module:
         """A separate copy of the model that carries the adapted parameters and mixed statistics.

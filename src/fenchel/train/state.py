@@ -29,6 +29,7 @@ class Progress:
         totals: (3,) sums over this epoch's steps: loss, hits, samples.
         best: weights of the best epoch so far, when the best is kept.
         best_epoch: the number of that epoch, from 1.
+        extra: whatever else the next step depends on.
     """
 
     totals: Tensor
@@ -37,6 +38,7 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)
     best: dict[str, Tensor] = field(default_factory=dict)
     best_epoch: int | None = None
+    extra: dict[str, Tensor] = field(default_factory=dict)
 
 
 def save(
@@ -56,6 +58,7 @@ def save(
     tensors = {
         **{f"model.{name}": tensor for name, tensor in model.state_dict().items()},
         **{f"best.{name}": tensor for name, tensor in progress.best.items()},
+        **{f"extra.{name}": tensor for name, tensor in progress.extra.items()},
         **moments,
         "totals": progress.totals,
     }
@@ -78,7 +81,7 @@ def read_identity(folder: Path) -> dict[str, Any] | None:
 def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Put the saved state into `model` and `optimizer` and return the position."""
     metadata, tensors = _read(folder / FILE_NAME)
-    groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimizer": {}}
+    groups: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "extra": {}, "optimizer": {}}
     for name, tensor in tensors.items():
         kind, _, rest = name.partition(".")
         if kind in groups:
@@ -87,7 +90,12 @@ def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) ->
     _restore_moments(optimizer, groups["optimizer"])
     position = json.loads(metadata["position"])
     device = next(model.parameters()).device
-    return Progress(totals=tensors["totals"].to(device), best=groups["best"], **position)
+    return Progress(
+        totals=tensors["totals"].to(device),
+        best=groups["best"],
+        extra=groups["extra"],
+        **position,
+    )
 
 
 def remove(folder: Path) -> None:

@@ -23,7 +23,7 @@ every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=repr)
 
 def gradient_of(scene, order):
     return meta_gradient(
-        scene.adapter._step,
+        scene.adapter.step,
         scene.adapter.state,
         scene.inputs,
         Inputs((scene.task_inputs,), {}),

@@ -42,11 +42,20 @@ class Interruption(Reporter):
             raise Stop
 
 
+class CountedSteps(Reporter):
+    """Counts the batches."""
+
+    steps = 0
+
+    def step(self, images):
+        self.steps += 1
+
+
 @pytest.fixture
 def make_run(source, tmp_path):
     checkpoint = load_checkpoint(source)
 
-    def make(name="run", *, corruptions=(), **changes):
+    def make(name="run", *, corruptions=(), save_seconds=30.0, **changes):
         target = Target.chosen(checkpoint, "sklearn-digits", corruptions, severity=4)
         return MetaRun(
             source=load_checkpoint(source),
@@ -54,6 +63,7 @@ def make_run(source, tmp_path):
             recipe=Recipe(**{**SHORT, **changes}),
             out=tmp_path / name,
             facts={"target": target.record()},
+            save_seconds=save_seconds,
         )
 
     return make
@@ -94,10 +104,11 @@ def test_adaptation_under_the_learned_objective_lowers_the_task_loss(make_run):
     ],
     ids=str,
 )
-def test_an_interrupted_run_ends_in_the_same_bytes(make_run, changes):
+@pytest.mark.parametrize("save_seconds", [0.0, 30.0])
+def test_an_interrupted_run_ends_in_the_same_bytes(make_run, changes, save_seconds):
     learn(make_run("whole", **changes), Reporter())
-    run = make_run("stopped", **changes)
-    for batches in (2, 9, 7):
+    run = make_run("stopped", save_seconds=save_seconds, **changes)
+    for batches in (2, 9, 4):
         with pytest.raises(Stop):
             learn(run, Interruption(batches))
     learn(run, Reporter())
@@ -105,6 +116,15 @@ def test_an_interrupted_run_ends_in_the_same_bytes(make_run, changes):
         whole, stopped = ((run.out.parent / f / name).read_bytes() for f in ("whole", "stopped"))
         assert whole == stopped
     assert {path.name for path in run.out.iterdir()} == {".lock", FILE_NAME, "history.csv"}
+
+
+def test_a_kill_within_an_epoch_costs_the_batches_since_the_last_save(make_run):
+    run = make_run(save_seconds=0.0, epochs=1)
+    with pytest.raises(Stop):
+        learn(run, Interruption(5))
+    left = CountedSteps()
+    learn(run, left)
+    assert left.steps == 3  # of six batches, the third was an update, and saved
 
 
 def test_the_seed_decides_the_objective(make_run):

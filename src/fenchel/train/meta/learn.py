@@ -3,16 +3,17 @@
 In every epoch the model starts from the source and adapts batch by batch under the objective as it
 is. At every few batches the adaptation step is differentiated (`gradient`): the adapted model is
 judged on a second, labelled batch, and the objective takes one step of Adam. Draws come from
-counters and the model is restored every epoch, so the objective, its moments and the number of the
-epoch are all that a run continues from: it ends in the same bits as one that was never interrupted.
+counters, so the objective, its moments, the adapted parameters and the number of the batch are all
+that a run continues from: it ends in the same bits as one that was never interrupted.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fenchel.adapters import Adapter, Settings
-from fenchel.adapters.step import Inputs, Step
+from fenchel.adapters.step import Inputs
 from fenchel.data.stream import Batch, Shift, Stream
 from fenchel.objectives import LearnedObjective, LossNetwork
 from fenchel.train import state
@@ -87,36 +88,56 @@ class Learner:
         self.progress = state.Progress(totals=torch.zeros(3, device=self.device))
         if (run.out / state.FILE_NAME).is_file():
             self.progress = state.restore(run.out, self.network, self.optimizer)
+        if self.progress.extra:
+            self.adapter.load_state_dict(self.progress.extra)
+        self._saved = time.monotonic()
 
     def continue_to_end(self, report: Reporter | None = None) -> None:
-        """Take every epoch that is left, saving after each."""
+        """Take every batch that is left, saving after each epoch and every so often within one."""
         epochs, here = self.recipe.epochs, self.progress
-        left = (epochs - here.epoch) * self.recipe.batches
+        left = (epochs - here.epoch) * self.recipe.batches - here.step
         shown = reporter(epochs, here.epoch, left) if report is None else nullcontext(report)
         with shown as showing:
             while here.epoch < epochs:
                 self._finish_epoch(showing)
 
     def _finish_epoch(self, report: Reporter) -> None:
-        here, every = self.progress, self.recipe.every
-        here.totals.zero_()
-        number = 0
-        for stream, tasks, count in self._streams(here.epoch):
-            self.adapter.reset()
-            batches, judges = _endless(stream), _endless(tasks)
-            window: list[Tensor] = []
-            for _ in range(count):
-                number += 1
-                batch = next(batches)
-                window.append(batch.inputs)
-                # Batches of an unrolled window wait for the one with the update.
-                if number % every == 0:
-                    self._update_objective(window, next(judges))
-                    window = []
-                elif every - number % every >= self.recipe.unroll:
-                    self.adapter(window.pop())
-                report.step(len(batch))
+        end = 0
+        for stream, tasks, count in self._streams(self.progress.epoch):
+            begin, end = end, end + count
+            if self.progress.step < end:
+                self._visit(stream, tasks, begin, end, report)
         self._close_epoch(report)
+
+    def _visit(self, stream: Stream, tasks: Stream, begin: int, end: int, report: Reporter) -> None:
+        """Adapt from the source over batches `begin` to `end` of the epoch, or those still left."""
+        here, every = self.progress, self.recipe.every
+        if here.step <= begin:
+            self.adapter.reset()
+        batches = islice(_endless(stream), here.step - begin, end - begin)
+        judges = islice(_endless(tasks), here.step // every - begin // every, None)
+        window: list[Tensor] = []
+        for batch in batches:
+            here.step += 1
+            window.append(batch.inputs)
+            # Batches of an unrolled window wait for the one with the update.
+            if here.step % every == 0:
+                self._update_objective(window, next(judges))
+                window = []
+                self._save_if_due()
+            elif every - here.step % every >= self.recipe.unroll:
+                self.adapter(window.pop())
+            report.step(len(batch))
+
+    def _save_if_due(self) -> None:
+        """After an update no batch is waiting, so the adapter's state is all there is to keep."""
+        if time.monotonic() - self._saved >= self.run.save_seconds:
+            self.progress.extra = self.adapter.state_dict()
+            self._save()
+
+    def _save(self) -> None:
+        state.save(self.run.out, self.protocol, self.network, self.optimizer, self.progress)
+        self._saved = time.monotonic()
 
     def _streams(self, epoch: int) -> Iterator[tuple[Stream, Stream, int]]:
         """The streams that the model meets in an epoch: (to adapt on, to be judged on, batches)."""
@@ -143,7 +164,7 @@ class Learner:
         here, recipe = self.progress, self.recipe
         labels = judge.reveal_labels()
         outcome: MetaGradient = meta_gradient(
-            step_of(self.adapter),
+            self.adapter.step,
             self.adapter.state,
             [inputs_of(self.adapter, inputs) for inputs in window],
             inputs_of(self.adapter, judge.inputs),
@@ -176,21 +197,16 @@ class Learner:
             "train_accuracy": hits / count,
         }
         here.history.append(row)
-        here.epoch += 1
-        state.save(self.run.out, self.protocol, self.network, self.optimizer, here)
+        here.epoch, here.step, here.extra = here.epoch + 1, 0, {}
+        here.totals.zero_()
+        self._save()
         write_history(self.run.out, here.history)
         report.epoch(here.epoch, row)
 
 
-def step_of(adapter: Adapter) -> Step:
-    """The pure step that the adapter takes: what is learned through is what is deployed."""
-    return adapter._step
-
-
 def inputs_of(adapter: Adapter, samples: Tensor) -> Inputs:
     """A batch as the adapter hands it to its step."""
-    inputs = Inputs((samples,), {})
-    return inputs.in_channels_last() if adapter._prefers_channels_last(samples) else inputs
+    return adapter.in_preferred_memory(Inputs((samples,), {}))
 
 
 def _endless(stream: Stream) -> Iterator[Batch]:

@@ -102,6 +102,7 @@ class MetaRun:
         out: the folder of the run.
         facts: about data and split, for the protocol in the objective's file.
         device: "cpu", "cuda" or "mps".
+        save_seconds: within an epoch, the state is saved about this often.
     """
 
     source: Checkpoint
@@ -110,6 +111,7 @@ class MetaRun:
     out: Path
     facts: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"
+    save_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         loss = parse(self.source.loss_spec)
