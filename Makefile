@@ -8,7 +8,7 @@ OUT    ?= fenchel-demo
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit bench format clean
+.PHONY: help demo test lint types unit bench results format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ unit: $(VENV)/.ready-dev  ## the tests alone
 
 bench: $(VENV)/.ready-dev  ## the speed and memory measurements (as ratios, in one run)
 	@for script in benchmarks/*.py; do echo "==> $$script"; $(BIN)/python $$script || exit 1; done
+
+results: $(VENV)/.ready-dev  ## write docs/results.md and the README's headline from results/
+	@$(BIN)/python results/publish.py
 
 format: $(VENV)/.ready-dev  ## reformat the code
 	@$(BIN)/ruff check --fix-only .

@@ -21,7 +21,7 @@ def card(path: str | Path) -> str:
     facts = {
         "architecture": f"`{metadata.architecture}`, {_parameters(checkpoint.model):,} parameters",
         "training loss": f"`{metadata.loss}`",
-        "training data": f"`{metadata.data}`, SHA-256 `{metadata.data_digest}`",
+        "training data": f"`{metadata.data}`, digest `{metadata.data_digest}`",
         "classes": ", ".join(metadata.classes),
         "seed": recipe.pop("seed", None),
         "epochs": metadata.epoch,

@@ -1,0 +1,220 @@
+"""The published results: `docs/results.md` and the README's headline, from the CSV files in this folder.
+
+    python results/publish.py collect reproduce    # take over what `fenchel reproduce` left there
+    python results/publish.py                      # write the pages
+
+Every number on the pages comes out of a CSV file here; the words around them are in `templates`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from fenchel.bench.exports import as_csv
+from fenchel.bench.store import Store
+from fenchel.models import read_metadata, zoo
+from fenchel.models.files import write_atomically
+from fenchel.report.layout import Entry, Layout, to_csv, to_markdown
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+DOCS = ROOT / "docs"
+FIGURES = DOCS / "figures"
+HEADLINE = re.compile(r"(<!-- headline[^>]*-->\n).*?(<!-- end of headline -->)", re.DOTALL)
+
+Row = dict[str, str]
+
+
+# --- taking over ---------------------------------------------------------------------------------
+
+
+def collect(folder: Path) -> None:
+    """Copy tables and figures, and export the stores; what has not been run stays as it was."""
+    for file in sorted(folder.glob("*/*.csv")):
+        shutil.copyfile(file, HERE / file.name)
+    FIGURES.mkdir(exist_ok=True)
+    for file in sorted(folder.glob("*/*.svg")):
+        shutil.copyfile(file, FIGURES / file.name)
+    for path in sorted(folder.glob("**/*.sqlite")):
+        with Store.open_readonly(path) as store:
+            write_atomically(HERE / f"cells-{path.stem}.csv", as_csv(store).encode())
+    write_atomically(HERE / "sources.csv", sources_csv().encode())
+
+
+def sources_csv() -> str:
+    """The networks of the zoo: how they were trained, and how well they do on their test images."""
+    rows = []
+    for name in zoo.names():
+        metadata = read_metadata(zoo.path_of(name))
+        accuracy = 100 * metadata.metrics["test_accuracy"]
+        recipe = metadata.recipe
+        rows.append(
+            (name, metadata.architecture, metadata.data, metadata.loss, metadata.epoch,
+             recipe["learning_rate"], recipe["seed"], round(accuracy, 6))
+        )  # fmt: skip
+    headings = ("name", "architecture", "data", "loss", "epochs", "learning_rate", "seed")
+    return to_csv((*headings, "test_accuracy"), rows)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def rows_of(name: str) -> list[Row]:
+    """The rows of a CSV file here; none if it is not there."""
+    file = HERE / f"{name}.csv"
+    if not file.is_file():
+        return []
+    csv.field_size_limit(2**31 - 1)
+    with file.open(newline="", encoding="utf-8") as opened:
+        return list(csv.DictReader(opened))
+
+
+def lines_with_results(name: str) -> list[str]:
+    """The titles of the lines of a table that have been run."""
+    return list(dict.fromkeys(row["line"] for row in rows_of(name) if row["ours"]))
+
+
+def number(row: Row, column: str, digits: int = 2) -> str:
+    """One number of a row as it is shown, `-` if it is not there."""
+    return f"{float(row[column]):.{digits}f}" if row[column] else "-"
+
+
+def with_spread(row: Row, column: str) -> str:
+    spread = f" ± {number(row, f'{column}_spread')}" if row[f"{column}_spread"] else ""
+    return number(row, column) + spread
+
+
+def interval(row: Row) -> str:
+    """The paired difference to the conjugate with its interval."""
+    if not row["minus_conjugate"]:
+        return ""
+    estimate, low, high = (f"{float(row[key]):+.2f}" for key in ("minus_conjugate", "low", "high"))
+    return f"{estimate} [{low}, {high}]"
+
+
+def table(name: str, titles: Sequence[str] | None = None) -> str:
+    """Methods by line: ours, the paper's, and the paired difference to the conjugate."""
+    rows = {(row["line"], row["method"]): row for row in rows_of(name)}
+    titles = titles or lines_with_results(name)
+    methods = dict.fromkeys(method for title, method in rows if title in titles)
+    headings = ["method"]
+    for title in titles:
+        headings += [f"{title}: ours", "paper", "minus conjugate [95 %]"]
+    entries = []
+    for method in methods:
+        entry = [Entry(method)]
+        for title in titles:
+            entry += _entries(rows.get((title, method)), title, rows)
+        entries.append(tuple(entry))
+    return to_markdown(Layout("", tuple(headings), tuple(entries))).rstrip() + "\n"
+
+
+def _entries(row: Row | None, title: str, rows: dict[tuple[str, str], Row]) -> list[Entry]:
+    if row is None or not row["ours"]:
+        return [Entry("-"), Entry("-"), Entry("")]
+    lowest = min(
+        float(other["ours"]) for key, other in rows.items() if key[0] == title and other["ours"]
+    )
+    best = float(row["ours"]) == lowest
+    return [
+        Entry(with_spread(row, "ours"), "best" if best else ""),
+        Entry(with_spread(row, "paper")),
+        Entry(interval(row)),
+    ]
+
+
+def settings(name: str) -> str:
+    """The optimiser, rate and temperature of every method that adapts, line by line."""
+    rows = [row for row in rows_of(name) if row["ours"] and row["optimizer"]]
+    titles = list(dict.fromkeys(row["line"] for row in rows))
+    found = {
+        (row["line"], row["method"]): f"{row['optimizer']} {float(row['learning_rate']):g}, "
+        f"T {float(row['temperature']):g}"
+        for row in rows
+    }
+    methods = dict.fromkeys(row["method"] for row in rows)
+    entries = tuple(
+        (Entry(method), *(Entry(found.get((title, method), "-")) for title in titles))
+        for method in methods
+    )
+    layout = Layout("", ("method", *titles), entries, 1 + len(titles))
+    return to_markdown(layout).rstrip() + "\n"
+
+
+def sources() -> str:
+    """The networks of the zoo as a table."""
+    rows = tuple(
+        (
+            Entry(f"zoo:{row['name']}"),
+            Entry(row["loss"]),
+            Entry(row["epochs"]),
+            Entry(number(row, "test_accuracy")),
+        )
+        for row in rows_of("sources")
+    )
+    layout = Layout("", ("network", "training loss", "epochs", "test accuracy (%)"), rows, 2)
+    return to_markdown(layout).rstrip() + "\n"
+
+
+def one(name: str, line: str, method: str) -> Row:
+    """The row of one number of a table."""
+    (found,) = (row for row in rows_of(name) if (row["line"], row["method"]) == (line, method))
+    return found
+
+
+def render(template: str) -> str:
+    """A template with the numbers filled in."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    helpers: dict[str, Any] = {
+        "has": lambda name: bool(rows_of(name)),
+        "has_figure": lambda name: (FIGURES / f"{name}.svg").is_file(),
+        "table": table,
+        "settings": settings,
+        "sources": sources,
+        "rows": rows_of,
+        "number": number,
+        "error": lambda *key: number(one(*key), "ours"),
+        "paper": lambda *key: number(one(*key), "paper"),
+        "difference": lambda *key: interval(one(*key)),
+    }
+    return environment.get_template(template).render(**helpers)
+
+
+def pages() -> dict[Path, str]:
+    """Every page that is made from the results, by its file."""
+    readme = ROOT / "README.md"
+    headline = render("headline.md")
+    text = HEADLINE.sub(
+        lambda found: f"{found[1]}{headline}{found[2]}", readme.read_text(encoding="utf-8")
+    )
+    return {DOCS / "results.md": render("results.md"), readme: text}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", nargs="?", choices=("collect",), help="take over results first")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("reproduce"))
+    arguments = parser.parse_args()
+    if arguments.command == "collect":
+        collect(arguments.folder)
+    for file, text in pages().items():
+        write_atomically(file, text.encode())
+        print(f"written: {file.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

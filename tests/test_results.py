@@ -1,0 +1,89 @@
+"""What is published was measured: pages come from the CSV files, and so does every number on them."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]|-\d)")
+NOT_PROSE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)
+
+SETTINGS = {
+    "data.md": {"0.05", "0.1"},  # concentrations
+    "reports.md": {
+        "0.6",
+        "0.65",
+        "0.7",
+        "0.01",
+        "0.02",
+        "0.9",
+    },  # shifts and rates of the Gaussians
+    "results.md": {"0.9"},  # momentum
+    "training.md": {
+        *("0.1", "0.01", "0.2", "0.9"),  # rates and momentum
+        *("0.37", "11.2", "23.5", "11.7", "25.6", "2.7", "0.09"),  # millions of parameters
+    },
+}
+"""Decimals that are no measurements: constants of methods, recipes and protocols, by page."""
+
+
+@cache
+def publish() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("publish", RESULTS / "publish.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def decimals_of(page: Path) -> list[str]:
+    """Numbers with a decimal point outside of code and links."""
+    return DECIMAL.findall(NOT_PROSE.sub(" ", page.read_text(encoding="utf-8")))
+
+
+@cache
+def measured() -> frozenset[str]:
+    """Every number in the published files, as it looks with up to four digits behind the point."""
+    found: set[str] = set()
+    for value in _values():
+        for digits in range(1, 5):
+            found.add(f"{abs(value):.{digits}f}")
+    return frozenset(found)
+
+
+def _values() -> Iterator[float]:
+    for file in RESULTS.glob("*.csv"):
+        if file.name.startswith("cells-"):
+            continue  # what is shown of them is in the tables
+        with file.open(newline="", encoding="utf-8") as opened:
+            for row in csv.reader(opened):
+                for field in row:
+                    try:
+                        yield float(field)
+                    except ValueError:
+                        continue
+    for file in (ROOT / "benchmarks" / "results").glob("*.json"):
+        yield from map(float, re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", file.read_text()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_measured_number_on_a_page_is_in_the_results(page: Path) -> None:
+    unknown = set(decimals_of(page)) - measured() - SETTINGS.get(page.name, set())
+    assert not unknown
+
+
+def test_the_pages_are_what_the_results_make_of_the_templates() -> None:
+    for file, text in publish().pages().items():
+        assert file.read_text(encoding="utf-8") == text, f"{file.name}: run `make results`"
