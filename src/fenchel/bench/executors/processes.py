@@ -133,7 +133,7 @@ def _started() -> _Worker:
 def _work(connection: Connection) -> None:
     """The life of a worker: jobs in, records out, until nobody is at the other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what an interruption means
-    threading.Thread(target=_end_with_driver, daemon=True).start()
+    threading.Thread(target=end_with_driver, daemon=True).start()
     torch.set_num_threads(1)
     try:
         connection.send(_READY)
@@ -143,7 +143,7 @@ def _work(connection: Connection) -> None:
         return
 
 
-def _end_with_driver() -> None:
+def end_with_driver() -> None:
     """A killed driver cannot stop its workers: they watch it instead."""
     driver = multiprocessing.parent_process()
     if driver is not None:

@@ -1,0 +1,72 @@
+"""Independent calls in processes of this machine, each on one torch thread."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+import torch
+
+from fenchel.bench.executors.processes import end_with_driver
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def run_all(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    workers: int = 1,
+    done: Callable[[Item], object] | None = None,
+) -> list[Result]:
+    """`function` of every item, in their order; `done` hears of each as it ends.
+
+    One worker is this process. Several are fresh interpreters, so `function` must be importable and
+    items and results must pickle. The first failure, or an interruption, stops them all.
+    """
+    if workers < 1:
+        raise ValueError(f"there must be at least one worker; got {workers}. Pass 1 or more.")
+    tell = done or (lambda item: None)
+    if workers == 1 or len(items) < 2:
+        results = []
+        for item in items:
+            results.append(function(item))
+            tell(item)
+        return results
+    context = multiprocessing.get_context("spawn")
+    count = min(workers, len(items))
+    with ProcessPoolExecutor(count, mp_context=context, initializer=_begin) as pool:
+        futures = {pool.submit(function, item): item for item in items}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                tell(futures[future])
+        except BaseException as error:
+            _stop(pool)
+            if isinstance(error, BrokenProcessPool):
+                raise OSError(
+                    "workers must live until they are done; one was killed, perhaps for want of memory. "
+                    "The same command continues; fewer workers need less memory."
+                ) from error
+            raise
+    return [future.result() for future in futures]
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """Without waiting for what is under way, which may take minutes."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in multiprocessing.active_children():
+        process.terminate()
+
+
+def _begin() -> None:
+    """Before a worker's first call."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what an interruption means
+    threading.Thread(target=end_with_driver, daemon=True).start()
+    torch.set_num_threads(1)

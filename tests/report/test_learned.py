@@ -1,0 +1,143 @@
+"""Meta-learned objectives in a report: rows, tables, words, figure and page say what came out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fenchel.bench.presets import PRESETS
+from fenchel.bench.presets.meta_pieces import Learned, MetaOutcome
+from fenchel.data.corruptions import TEST_CORRUPTIONS
+from fenchel.objectives import LearnedObjective, LossNetwork, Objective, Quadratic, ScaledEntropy
+from fenchel.report.learned_grid import learned_grid_figure
+from fenchel.report.learned_numbers import error_table, fit_table, learned_csv
+from fenchel.report.learned_page import write_learned_page
+from fenchel.report.learned_verdict import learned_verdict, paired_difference
+from fenchel.report.style import save
+from fenchel.train.meta import fit
+from fenchel.train.meta.score import Errors
+
+TASKS = ("cross-entropy", "squared")
+TRUTHS: dict[str, Objective] = {
+    "cross-entropy": ScaledEntropy(alpha=2.0, temperature=1.5),
+    "squared": Quadratic(a=-0.3),
+}
+LOGITS = 4 * torch.randn(300, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def errors(**levels: float) -> Errors:
+    """Errors that differ from corruption to corruption, alike for all objectives."""
+    return {
+        name.replace("_", " "): {f"{c} 5": level + k for k, c in enumerate(TEST_CORRUPTIONS)}
+        for name, level in levels.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def outcome() -> MetaOutcome:
+    """Two seeds; the fits are exact, and the learned objective is better than all but the conjugate."""
+    learned, baselines = [], {}
+    for source, truth in TRUTHS.items():
+        for task_loss in TASKS:
+            for seed in (0, 1):
+                torch.manual_seed(seed)
+                network = LossNetwork(classes=10, embedding=16, feed_forward=32).double()
+                measured = errors(learned=20 + seed, entropy_fit=21 + seed, quadratic_fit=30)
+                made = fit(truth, LOGITS)
+                key = (source, task_loss, seed)
+                learned.append(Learned(*key, LearnedObjective(network), made, measured))
+                baselines[source, seed] = errors(bn=25, entropy=24, conjugate=20 + seed)
+    return MetaOutcome(tuple(learned), baselines)
+
+
+def test_rows_hold_every_number_and_repeat_no_baseline(outcome: MetaOutcome) -> None:
+    rows = list(csv.DictReader(io.StringIO(learned_csv(outcome))))
+    assert len(rows) == 2 * 2 * 3 + 2 * 2 * 2 * 3
+    by_key = {(r["source"], r["task_loss"], r["seed"], r["objective"]): r for r in rows}
+    assert len(by_key) == len(rows)
+    row = by_key["cross-entropy", "squared", "1", "learned"]
+    assert float(row["error"]) == pytest.approx(21 + 7)
+    assert float(row["fog_5"]) == 21 + TEST_CORRUPTIONS.index("fog")
+    assert row["better"] == "entropy"
+    assert float(row["entropy_T"]) == pytest.approx(1.5, abs=1e-6)
+    assert float(row["r2_entropy"]) == pytest.approx(1)
+    assert by_key["squared", "", "0", "bn"]["r2_entropy"] == ""
+    assert float(by_key["squared", "squared", "0", "learned"]["quadratic_A"]) == pytest.approx(-0.3)
+
+
+def test_tables_show_mean_and_spread_beside_the_paper(outcome: MetaOutcome) -> None:
+    table = error_table(outcome, PRESETS["fig-meta"].lines)
+    texts = [tuple(entry.text for entry in row) for row in table.rows]
+    assert ("cross-entropy", "squared", "learned", "27.50 ± 0.71", "12.35", "+15.15") in texts
+    assert ("squared", "squared", "bn", "32.00 ± 0.00", "-", "") in texts
+    fits = [tuple(entry.text for entry in row) for row in fit_table(outcome).rows]
+    assert [row[5] for row in fits] == ["2 of 2", "2 of 2", "0 of 2", "0 of 2"]
+
+
+def test_words_follow_from_the_numbers(outcome: MetaOutcome) -> None:
+    lines = learned_verdict(outcome)
+    assert lines[0].startswith("source cross-entropy, task cross-entropy: the entropy explains")
+    assert "in 2 of 2 seeds, as the paper finds" in lines[0]
+    assert (
+        "    learned against entropy: better, -3.50 [-3.50, -3.50], lower in 2 of 2 seeds" in lines
+    )
+    assert any("learned against conjugate: not told apart" in line for line in lines)
+    assert any("quadratic fit against conjugate: worse" in line for line in lines)
+
+
+def test_a_difference_is_told_apart_only_if_corruptions_agree() -> None:
+    random = np.random.default_rng(0)
+    reference = random.uniform(10, 30, (3, 15))
+    noisy = reference + random.normal(0.0, 2.0, (3, 15)) - 0.1
+    assert paired_difference(noisy, reference).word == "not told apart"
+    clear = paired_difference(reference - 1 + random.normal(0, 0.1, (3, 15)), reference)
+    assert (clear.word, clear.seeds_lower, clear.seeds) == ("better", 3, 3)
+    assert clear.estimate == pytest.approx(-1, abs=0.1)
+    assert paired_difference(reference[:, :1] + 1, reference[:, :1]).word == "not told apart"
+
+
+def test_the_figure_has_a_panel_for_each_source_and_task_loss(
+    outcome: MetaOutcome, tmp_path: Path
+) -> None:
+    figure = learned_grid_figure(outcome.learned)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == [f"source {source}, task {task}" for source in TRUTHS for task in TASKS]
+    for axes in figure.axes:
+        drawn = [line for line in axes.lines if len(line.get_xdata()) > 0]
+        assert len(drawn) == 2 * 3  # per seed: learned and two fits
+        labels = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert labels[0] == "learned, 2 seeds"
+        assert "R² 1.00 ± 0.00" in "".join(labels)
+    for name in ("a.svg", "b.svg"):
+        save(learned_grid_figure(outcome.learned), tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_a_figure_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one learned objective"):
+        learned_grid_figure([])
+
+
+def test_the_page_stands_alone_and_is_the_same_every_time(
+    outcome: MetaOutcome, tmp_path: Path
+) -> None:
+    for name in ("one.html", "two.html"):
+        write_learned_page(
+            tmp_path / name,
+            tables=[error_table(outcome, PRESETS["fig-meta"].lines), fit_table(outcome)],
+            figure=learned_grid_figure(outcome.learned),
+            verdict=learned_verdict(outcome),
+            protocol={"scale": "a <small> one"},
+        )
+    text = (tmp_path / "one.html").read_text(encoding="utf-8")
+    assert text == (tmp_path / "two.html").read_text(encoding="utf-8")
+    assert text.count("<svg") == 1
+    assert "a &lt;small&gt; one" in text
+    assert "learned against entropy: better" in text
+    assert not re.search(r'(src|href)="http', text)
