@@ -29,7 +29,8 @@ SETTINGS = {
         "0.02",
         "0.9",
     },  # shifts and rates of the Gaussians
-    "results.md": {"0.9"},  # momentum
+    "meta.md": {"0.01", "0.001"},  # rates
+    "results.md": {"0.9", "0.6", "0.65", "0.7"},  # momentum, shifts of the Gaussians
     "training.md": {
         *("0.1", "0.01", "0.2", "0.9"),  # rates and momentum
         *("0.37", "11.2", "23.5", "11.7", "25.6", "2.7", "0.09"),  # millions of parameters

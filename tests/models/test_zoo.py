@@ -32,7 +32,7 @@ def test_a_network_adapts_at_once_and_knows_its_loss(name: str) -> None:
     checkpoint = load_checkpoint(f"zoo:{name}")
     side = 28 if name.startswith("svhn") else 32
     adapted = fenchel.adapt(f"zoo:{name}")
-    assert adapted(torch.rand(8, 3, side, side)).shape == (8, 10)
+    assert adapted(torch.rand(16, 3, side, side)).shape == (16, 10)
     assert parse(checkpoint.loss_spec).spec == checkpoint.loss_spec
     assert adapted.health().updates == 1
 
