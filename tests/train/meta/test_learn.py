@@ -85,11 +85,12 @@ def test_adaptation_under_the_learned_objective_lowers_the_task_loss(make_run):
         "optimizer": SGD(learning_rate=0.03),
     }
     run = make_run(epochs=10, corruptions=["fog"], **settings)
-    random = LearnedObjective(Learner(run, {}).network)
+    start = LearnedObjective(Learner(run, {}).network)
     learned = learn(run, Reporter())
     before = online_loss(run, method="bn")
     assert online_loss(run, objective=learned) < 0.95 * before
-    assert online_loss(run, objective=random) > before
+    # It starts almost flat: what random slopes would do to the model need not be unlearned.
+    assert online_loss(run, objective=start) == pytest.approx(before, rel=0.01)
     written = (run.out / "history.csv").read_text().splitlines()
     assert written[0] == "epoch,train_loss,train_accuracy"
     assert len(written) == 11

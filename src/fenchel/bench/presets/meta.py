@@ -29,7 +29,8 @@ class Length:
     """How long an objective is learned at a scale, and how the model adapts meanwhile.
 
     Attributes:
-        epochs, batches, every, learning_rate: as in `Recipe`.
+        epochs, batches, every, learning_rate, schedule: as in `Recipe`. Shifts are visited one by one, as
+            they are when objectives are scored: the statistics of a batch of several shifts are others.
         optimizer: of the adaptation, for learning and for all objectives that are scored.
         fit_logits: how many logits the fits are made on.
     """
@@ -38,6 +39,7 @@ class Length:
     batches: int
     every: int
     learning_rate: float = 1e-3
+    schedule: str = "constant"
     optimizer: Optimizer
     fit_logits: int = 2000
 
@@ -50,7 +52,9 @@ class Length:
             batches=self.batches,
             batch_size=batch_size,
             every=self.every,
+            setting="reset",
             learning_rate=self.learning_rate,
+            schedule=self.schedule,
             seed=seed,
         )
 
@@ -65,7 +69,14 @@ class Length:
 
 LENGTHS: Mapping[str, Length] = {
     "full": Length(epochs=100, batches=50, every=5, optimizer=SGD(learning_rate=1e-3)),
-    "cpu": Length(epochs=6, batches=20, every=1, optimizer=SGD(learning_rate=1e-2)),
+    "cpu": Length(
+        epochs=3,
+        batches=40,
+        every=1,
+        learning_rate=3e-3,
+        schedule="cosine",
+        optimizer=SGD(learning_rate=1e-2),
+    ),
     "smoke": Length(
         epochs=1, batches=4, every=2, optimizer=SGD(learning_rate=1e-2), fit_logits=100
     ),

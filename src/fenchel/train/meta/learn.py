@@ -33,6 +33,8 @@ from fenchel.train.schedule import SCHEDULES, learning_rate
 from fenchel.train.seeds import derive_seed
 
 FILE_NAME = "learned.safetensors"
+START_SCALE = 1e-2
+"""Of the last layer's weights at the start, by which the objective is almost flat."""
 
 
 def learn(run: MetaRun, report: Reporter | None = None) -> LearnedObjective:
@@ -71,6 +73,7 @@ class Learner:
         torch.manual_seed(derive_seed(self.recipe.seed, "loss network"))
         classes = len(run.source.classes)
         self.network = LossNetwork(classes=classes, **self.recipe.sizes).to(self.device)
+        start_almost_flat(self.network)
         self.optimizer = torch.optim.Adam(
             self.network.parameters(),
             lr=self.recipe.learning_rate,
@@ -202,6 +205,17 @@ class Learner:
         self._save()
         write_history(self.run.out, here.history)
         report.epoch(here.epoch, row)
+
+
+def start_almost_flat(network: LossNetwork) -> None:
+    """Scale the last layer down, so that adaptation begins as batch statistics alone.
+
+    A random objective drives the model away at random, and a short run would be spent on undoing that.
+    Not quite flat: Adam's step does not depend on the scale of a gradient, but it needs one.
+    """
+    *_, weight, _ = network.head.parameters()
+    with torch.no_grad():
+        weight.mul_(START_SCALE)
 
 
 def inputs_of(adapter: Adapter, samples: Tensor) -> Inputs:
