@@ -1,18 +1,18 @@
 """How many images a second each corruption makes, on one process and synthetic images.
 
-python benchmarks/corruptions.py
-python benchmarks/corruptions.py --constants imagenet --size 224 --images 8 --json
+python benchmarks/corruptions.py [--rounds 3] [--quick] [--json FILE]
+python benchmarks/corruptions.py --constants imagenet --size 224 --images 8
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
+from common.measuring import interleaved
+from common.reporting import parser_of, publish
 from fenchel.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 
 
@@ -27,42 +27,29 @@ def synthetic_images(count: int, size: int) -> npt.NDArray[np.uint8]:
     return np.asarray(np.clip(smooth + grain, 0, 255), dtype=np.uint8)
 
 
-def images_per_second(images: npt.NDArray[np.uint8], name: str, constants: str) -> list[float]:
-    """The speed at each severity, after a first call that fills the caches (textures, zooms)."""
-    speeds = []
-    for severity in SEVERITIES:
-        corrupt(images[:1], name, severity, constants=constants)
-        started = time.perf_counter()
-        corrupt(images, name, severity, constants=constants)
-        speeds.append(len(images) / (time.perf_counter() - started))
-    return speeds
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--images", type=int, default=500, help="how many to corrupt (500)")
+    parser = parser_of(__doc__, rounds=3)
+    parser.add_argument("--images", type=int, default=200, help="how many to corrupt (200)")
     parser.add_argument("--size", type=int, default=32, help="height and width in pixels (32)")
     parser.add_argument("--constants", choices=("cifar", "imagenet"), default="cifar")
     parser.add_argument("--only", nargs="+", choices=list(CORRUPTIONS), metavar="NAME")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-    arguments = parser.parse_args()
-    images = synthetic_images(arguments.images, arguments.size)
-    names = arguments.only or list(CORRUPTIONS)
-    speeds = {}
-    if not arguments.json:
-        heading = "".join(f"{severity:>9}" for severity in SEVERITIES)
-        print(f"images a second, {arguments.size} px, {arguments.constants} constants")
-        print(f"{'severity':20}{heading}")
-    for name in names:
-        speeds[name] = images_per_second(images, name, arguments.constants)
-        if not arguments.json:
-            print(f"{name:20}" + "".join(f"{speed:9,.0f}" for speed in speeds[name]), flush=True)
-    if arguments.json:
-        settings = {key: getattr(arguments, key) for key in ("images", "size", "constants")}
-        print(json.dumps({**settings, "images_per_second": speeds}, indent=2))
-    else:
-        seconds = sum(10_000 / speed[-1] for speed in speeds.values())
-        print(f"10,000 images at severity 5 with all {len(names)}: {seconds:.0f} s on one core")
+    options = parser.parse_args()
+    count = 2 if options.quick else options.images
+    images = synthetic_images(count, options.size)
+    results = []
+    for name in options.only or list(CORRUPTIONS):
+        ways = {
+            str(severity): partial(corrupt, images, name, severity, constants=options.constants)
+            for severity in SEVERITIES
+        }
+        timings = interleaved(ways, options.rounds)
+        speeds = {f"severity {key}": count / timing.median for key, timing in timings.items()}
+        results.append({"corruption": name, **speeds})
+    protocol = (
+        f"Images a CPU second, {options.size} px, {options.constants} constants, {count} images a "
+        "call (medians of interleaved rounds)."
+    )
+    publish("corruptions", protocol, results, options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """One meta step (an adaptation step and the gradient through it) beside a plain adaptation step.
 
-    python benchmarks/meta.py [--network thin|wide] [--batch-size 200] [--rounds 5] [--json FILE]
+    python benchmarks/meta.py [--network thin|wide] [--batch-size 200] [--rounds 5]
+                              [--quick] [--json FILE]
 
 Every way runs once a round, and ratios are taken within rounds (CPU time). The plain step is the
 deployed one: update on the entropy, then prediction. Double backward is the usual way to the same
@@ -10,24 +11,26 @@ one step, each in a process of its own. Fails if a meta step costs more than 3 p
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from common.measuring import in_fresh_process, interleaved, machine, peak_growth
+from common.measuring import in_fresh_process, interleaved, memory_growth
+from common.reporting import parser_of, publish
 from fenchel.adapters import SGD, Adapter, Settings
 from fenchel.models import build
 from fenchel.objectives import Entropy, LearnedObjective, LossNetwork, Objective
 from fenchel.train.meta import meta_gradient
 from fenchel.train.meta.learn import inputs_of
 
+PROTOCOL = (
+    "CPU seconds of one step, one thread (medians); ratios within interleaved rounds, with their range; peak "
+    "growth of the resident set in a fresh process."
+)
 MOST = 3.0
 CLASSES = 10
 NETWORKS = {"thin": "resnet26", "wide": "resnet26_wide"}
@@ -83,34 +86,32 @@ def peak_of(name: str, network: str, batch: int) -> int:
     """Bytes that one step takes on top of what the process holds, after one on a small batch."""
     torch.set_num_threads(1)
     ways(network, min(batch, 20))[name]()
-    return peak_growth(ways(network, batch)[name])
+    return memory_growth(ways(network, batch)[name]).peak
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, rounds=5)
     parser.add_argument("--network", choices=list(NETWORKS), default="thin")
     parser.add_argument("--batch-size", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write the numbers to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    case = (options.network, options.batch_size)
+    case = (options.network, 16 if options.quick else options.batch_size)
     timings = interleaved(ways(*case), options.rounds)
-    print(f"{NETWORKS[options.network]}, batch {options.batch_size}; {machine()}")
-    numbers = {}
-    for name, timing in timings.items():
-        ratio, low, high = timing.over(timings["plain"])
-        peak = in_fresh_process(peak_of, name, *case)
-        numbers[name] = {"seconds": timing.median, "ratio": ratio, "peak_bytes": peak}
-        print(
-            f"{name:16} {timing.median:6.3f} s   {ratio:4.2f} plain steps ({low:.2f} to {high:.2f})"
-            f"   peak {peak / 2**20:6.0f} MiB"
-        )
-    if options.json is not None:
-        options.json.write_text(json.dumps(numbers, indent=2) + "\n")
-    fine = numbers["meta"]["ratio"] <= MOST
-    print(f"a meta step costs at most {MOST:g} plain ones: {'yes' if fine else 'NO'}")
-    return 0 if fine else 1
+    results = [
+        {
+            "network": NETWORKS[options.network],
+            "batch": case[1],
+            "way": name,
+            "cpu_seconds": timing.median,
+            "of_plain_step": timing.over(timings["plain"]),
+            "peak_bytes": in_fresh_process(peak_of, name, *case),
+        }
+        for name, timing in timings.items()
+    ]
+    publish("meta", PROTOCOL, results, options)
+    ratio = timings["meta"].over(timings["plain"])[0]
+    print(f"\na meta step costs {ratio:.2f} plain ones; at most {MOST:g} are wanted")
+    return 0 if ratio <= MOST or options.quick else 1
 
 
 if __name__ == "__main__":

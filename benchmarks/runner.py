@@ -1,7 +1,6 @@
 """What the runner costs beside its cells: planning, claiming, opening, storing.
 
-python benchmarks/runner.py
-python benchmarks/runner.py --images 10000 --root CIFAR-10-C --json
+    python benchmarks/runner.py [--images 600] [--root CIFAR-10-C] [--rounds 1] [--quick] [--json FILE]
 
 Cells as in the CIFAR presets: ResNet-26, 32 x 32 images, batches of 200, one thread. The time outside
 the cells is given as a share of the time inside, from one run; more than 5 % is an error. For comparison,
@@ -11,8 +10,6 @@ the scoring; it wavers by a few percent on a busy machine.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -22,6 +19,7 @@ import numpy as np
 import torch
 
 import fenchel
+from common.reporting import parser_of, publish
 from fenchel.bench.driver import run_plan
 from fenchel.bench.executors import make_executor
 from fenchel.bench.plan import Plan, make_plan
@@ -31,6 +29,10 @@ from fenchel.bench.sweep import DataChoice, MethodChoice, Sweep
 from fenchel.data.stream import Stream
 from fenchel.models import Checkpoint, Metadata, build
 
+PROTOCOL = (
+    "Seconds inside and outside the cells of one run, and its processor seconds against those of a bare "
+    "loop; one thread."
+)
 MOST = 0.05
 CORRUPTIONS = ("fog", "contrast")
 METHODS = ("source", "bn", "entropy", "conjugate")
@@ -102,28 +104,22 @@ def measure(root: Path, folder: Path, images: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__, rounds=1)
     parser.add_argument("--images", type=int, default=600, help="of each cell (600)")
     parser.add_argument("--root", type=Path, help="a real CIFAR-10-C; else noise of its shape")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
+    images = 20 if options.quick else options.images
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as scratch:
-        root = arguments.root
-        if root is None:
-            root = Path(scratch) / "data"
-            write_stand_in(root / "CIFAR-10-C", arguments.images)
-        found = measure(root, Path(scratch), arguments.images)
-    if arguments.json:
-        print(json.dumps(found, indent=2))
-    else:
-        print(
-            f"{found['cells']} cells of {found['images_a_cell']} images, ResNet-26, one thread\n"
-            f"inside the cells  {found['seconds_inside_cells']:8.2f} s\n"
-            f"outside           {found['seconds_outside']:8.2f} s  {found['outside_share']:+.2%}\n"
-            f"over a bare loop  {found['over_bare_loop']:+20.2%}  (processor time)"
-        )
-    if found["outside_share"] > MOST:
+    results = []
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as scratch:
+            root = options.root
+            if root is None:
+                root = Path(scratch) / "data"
+                write_stand_in(root / "CIFAR-10-C", images)
+            results.append(measure(root, Path(scratch), images))
+    publish("runner", PROTOCOL, results, options)
+    if min(row["outside_share"] for row in results) > MOST and not options.quick:
         sys.exit(f"the runner may cost {MOST:.0%} at most")
 
 

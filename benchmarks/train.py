@@ -1,6 +1,6 @@
 """Images a second of the training loop beside the bare forward and backward pass.
 
-    python benchmarks/train.py [--model resnet26] [--steps 8] [--rounds 5] [--json]
+    python benchmarks/train.py [--model resnet26] [--steps 8] [--rounds 5] [--quick] [--json FILE]
 
 Rounds alternate, so that both sides meet the same machine. The training side is the real one:
 reading, augmentation, optimiser, clipping, running scores and the saves that fall due. Fails if
@@ -9,8 +9,6 @@ the median ratio is below 85 %.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import sys
@@ -21,12 +19,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from common.reporting import parser_of, publish
 from fenchel.data import from_arrays
 from fenchel.losses import CrossEntropy, Loss, parse
 from fenchel.models import build
 from fenchel.train import Run, preset, train
 from fenchel.train.reporting import Reporter
 
+PROTOCOL = (
+    "The training loop beside forward and backward alone, in alternating rounds: images a second by the "
+    "clock, share by CPU time (medians and range)."
+)
 LEAST_SHARE = 0.85
 
 
@@ -78,35 +81,33 @@ def time_training(model: str, loss: Loss, batch: int, steps: int) -> tuple[float
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, rounds=5)
     parser.add_argument("--model", default="resnet26")
     parser.add_argument("--loss", default=CrossEntropy().spec)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true", help="print numbers only")
     options = parser.parse_args()
-    case = (options.model, parse(options.loss), options.batch_size, options.steps)
-    images = options.batch_size * options.steps
+    batch, steps = (8, 2) if options.quick else (options.batch_size, options.steps)
+    case = (options.model, parse(options.loss), batch, steps)
+    images = batch * steps
     rounds = []
     for _ in range(options.rounds):
         (bare, bare_cpu), (loop, loop_cpu) = time_bare(*case), time_training(*case)
-        rounds.append((images / bare, images / loop, bare_cpu / loop_cpu))
+        rounds.append((images / bare, images / loop, bare_cpu / max(loop_cpu, 1e-9)))
     bare_speed, loop_speed, share = (
         statistics.median(column) for column in zip(*rounds, strict=True)
     )
     shares = [row[2] for row in rounds]
-    if options.json:
-        print(json.dumps({"bare": bare_speed, "training": loop_speed, "share": share}))
-    else:
-        print(f"{options.model}, batch {options.batch_size}, {torch.get_num_threads()} threads")
-        print(f"bare forward and backward: {bare_speed:7.1f} images/s")
-        print(f"training loop:             {loop_speed:7.1f} images/s")
-        print(
-            f"share of the bare speed (CPU time): {100 * share:.1f} % "
-            f"(from {100 * min(shares):.1f} to {100 * max(shares):.1f}; at least 85 wanted)"
-        )
-    return 0 if share >= LEAST_SHARE else 1
+    row = {
+        "model": options.model,
+        "batch": batch,
+        "bare_images_a_second": bare_speed,
+        "training_images_a_second": loop_speed,
+        "share_of_bare_speed": (share, min(shares), max(shares)),
+    }
+    publish("train", PROTOCOL, [row], options)
+    print(f"\nat least {LEAST_SHARE:.0%} of the bare speed is wanted")
+    return 0 if share >= LEAST_SHARE or options.quick else 1
 
 
 if __name__ == "__main__":

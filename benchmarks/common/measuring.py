@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -15,6 +17,7 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
+Ways = Mapping[str, Callable[[], object]]
 
 
 @dataclass(frozen=True)
@@ -33,15 +36,31 @@ class Timing:
         return statistics.median(ratios), min(ratios), max(ratios)
 
 
-def interleaved(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Timing]:
+def cpu_seconds(run: Callable[[], object], at_least: float = 0.0) -> float:
+    """CPU time of one call, from as many as fill `at_least` seconds: clocks tick coarsely."""
+    calls, started = 0, time.process_time()
+    while not calls or time.process_time() - started < at_least:
+        run()
+        calls += 1
+    return (time.process_time() - started) / calls
+
+
+def interleaved(ways: Ways, rounds: int, at_least: float = 0.0) -> dict[str, Timing]:
     """CPU time of every way, all of them once a round, after a round that warms up."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    measures = {name: lambda run=run: cpu_seconds(run, at_least) for name, run in ways.items()}
+    return interleaved_measures(measures, rounds)
+
+
+def interleaved_measures(
+    measures: Mapping[str, Callable[[], float]], rounds: int
+) -> dict[str, Timing]:
+    """The same for ways that measure themselves, in other processes perhaps."""
+    seconds: dict[str, list[float]] = {name: [] for name in measures}
     for turn in range(rounds + 1):
-        for name, run in ways.items():
-            started = time.process_time()
-            run()
+        for name, measure in measures.items():
+            found = measure()
             if turn:
-                seconds[name].append(time.process_time() - started)
+                seconds[name].append(found)
     return {name: Timing(tuple(values)) for name, values in seconds.items()}
 
 
@@ -51,24 +70,46 @@ def in_fresh_process(function: Callable[..., T], *arguments: object) -> T:
         return pool.submit(function, *arguments).result()
 
 
-def peak_growth(run: Callable[[], object]) -> int:
-    """Bytes by which the peak resident set of this process grows over one call (Linux)."""
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _peak_bytes()
-    run()
-    return _peak_bytes() - before
+@dataclass(frozen=True)
+class Growth:
+    """Bytes by which the resident set grew over a call: at its peak, and what stayed."""
+
+    peak: int
+    stayed: int
 
 
-def _peak_bytes() -> int:
+def memory_growth(run: Callable[[], object], times: int = 1) -> Growth:
+    """How some calls let the resident set of this process grow."""
+    if sys.platform == "linux":  # a child starts with the peak of its parent
+        Path("/proc/self/clear_refs").write_text("5")
+    before = resident_bytes()
+    for _ in range(times):
+        run()
+    return Growth(peak_bytes() - before, resident_bytes() - before)
+
+
+def peak_bytes() -> int:
+    """The peak resident set, on Linux since it was last reset."""
+    if sys.platform == "linux":
+        return _status("VmHWM")
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes if sys.platform == "darwin" else 1024 * kilobytes
+
+
+def resident_bytes() -> int:
+    """The resident set now (where the system tells; else the peak)."""
+    return _status("VmRSS") if sys.platform == "linux" else peak_bytes()
+
+
+def _status(field: str) -> int:
     status = Path("/proc/self/status").read_text()
-    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    return 1024 * int(status.partition(f"{field}:")[2].split()[0])
 
 
 def machine() -> str:
     """One line on where the numbers come from."""
-    cores = torch.get_num_threads()
     return (
-        f"{platform.system()} {platform.machine()}, {processor()}, {cores} torch threads, "
+        f"{platform.system()} {platform.machine()}, {processor()}, "
         f"Python {platform.python_version()}, torch {torch.__version__}"
     )
 

@@ -12,11 +12,14 @@ from torch import Tensor
 
 from fenchel.losses.analysis import read
 from fenchel.losses.base import Loss
+from fenchel.losses.direct import Form, find_form
 from fenchel.losses.implicit import SingularLossError, implicit_label, plan_for, probe_logits
 from fenchel.losses.labels import LabelSpace, OneOfMany, Signed
-from fenchel.losses.probability import LogitPenaltyLoss, elementwise_derivative
+from fenchel.losses.parts import InParts
+from fenchel.losses.probability import LogitPenaltyLoss, elementwise_derivative, has_float64
 from fenchel.losses.reading import LossFunction, Reading, Rule, UnsuitableLossError
-from fenchel.losses.system import Plan
+from fenchel.losses.study import Findings, Study
+from fenchel.losses.system import DENSE_CLASSES, Plan
 
 PROBED_CLASSES = (10, 1)
 """Where a function is judged when nobody says for how many classes it is made."""
@@ -85,26 +88,6 @@ class _Pair:
         return self.f(h) - (y * self.g(h)).sum(-1)
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What `derive` found out about a function."""
-
-    classes: int
-    output: str
-    rule: str
-    affinity_gap: float
-    structure: str
-    solver: str
-
-    def __str__(self) -> str:
-        return (
-            f"output     {self.output}\n"
-            f"target     {self.rule} (gap {self.affinity_gap:.1g})\n"
-            f"structure  {self.structure}\n"
-            f"solver     {self.solver} (at {self.classes} classes)"
-        )
-
-
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DerivedLoss(Loss):
@@ -133,15 +116,7 @@ class DerivedLoss(Loss):
 
     def findings(self, classes: int | None = None) -> Findings:
         """What was found at a number of classes, by default the one it was judged at."""
-        study = _study(self, classes or self.judged_at)
-        return Findings(
-            classes=study.classes,
-            output=self.reading.output.value,
-            rule=self.reading.rule.value,
-            affinity_gap=self.reading.affinity_gap,
-            structure=study.structure,
-            solver=study.solver,
-        )
+        return Findings.of(self.reading, _study(self, classes or self.judged_at))
 
     def f(self, h: Tensor) -> Tensor:
         return self._flat(self._f, h).reshape(h.shape[:-1])
@@ -160,24 +135,54 @@ class DerivedLoss(Loss):
         return self.reading(h.reshape(-1, classes), y.reshape(-1, classes)).reshape(h.shape[:-1])
 
     def _label(self, h: Tensor) -> Tensor:
-        study = _study(self, h.shape[-1])
-        if study.penalty is not None:
-            return study.penalty.label(h)
-        return implicit_label(self.energy, self._wide(h), study.plan).to(h.dtype)
+        form = _study(self, h.shape[-1]).form
+        if form is None or not has_float64(h):
+            return self._undivided_label(h)
+        return self._flat(self._in_parts(form).label, h).reshape(h.shape)
 
     def _conjugate(self, h: Tensor) -> Tensor:
-        study = _study(self, h.shape[-1])
-        if study.penalty is not None:
-            return study.penalty.conjugate(h)
+        form = _study(self, h.shape[-1]).form
+        if form is None or not has_float64(h):
+            return self._undivided_conjugate(h)
+        return self._flat(self._in_parts(form).objective, h).reshape(h.shape[:-1])
+
+    def _in_parts(self, form: Form) -> InParts:
+        return InParts(
+            energy=self.energy,
+            value=self._value,
+            form=form,
+            other_label=self._undivided_label,
+            other_objective=self._undivided_conjugate,
+        )
+
+    def _value(self, h: Tensor, y: Tensor) -> Tensor:
+        """f(h) - <y, g(h)> for (N, C), without any term in y alone."""
+        if self.reading.rule is Rule.AFFINE:
+            return self.energy(h, y)
+        return self._f(h) - (y * self._g(h)).sum(-1)
+
+    def _undivided_label(self, h: Tensor) -> Tensor:
+        penalty = _study(self, h.shape[-1]).penalty
+        if penalty is not None:
+            return penalty.label(h)
+        return implicit_label(self.energy, self._wide(h), self._plan(h.shape[-1])).to(h.dtype)
+
+    def _undivided_conjugate(self, h: Tensor) -> Tensor:
+        penalty = _study(self, h.shape[-1]).penalty
+        if penalty is not None:
+            return penalty.conjugate(h)
         wide = self._wide(h)
-        label = implicit_label(self.energy, wide, study.plan)
+        label = implicit_label(self.energy, wide, self._plan(h.shape[-1]))
         return (self.f(wide) - (label * self.g(wide)).sum(-1)).to(h.dtype)
+
+    def _plan(self, classes: int) -> Plan:
+        return plan_for(self.energy, classes, _dtype(self), self.device)
 
     def _wide(self, h: Tensor) -> Tensor:
         """float64 where there is one: f - <y, g> may cancel, and GMRES stalls on float32's rounding."""
         if _dtype(self) == torch.float32:
             return h.float()
-        return h if h.device.type == "mps" else h.double()
+        return h.double() if has_float64(h) else h
 
     def _flat(self, function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
         return function(h.reshape(-1, h.shape[-1]))
@@ -257,38 +262,17 @@ class _TwoClassPenalty(LogitPenaltyLoss):
         return self.loss.f(pair) - (first * self.loss.g(pair)).sum(-1)
 
 
-@dataclass(frozen=True)
-class _Study:
-    """How the label is computed at one number of classes."""
-
-    classes: int
-    plan: Plan | None
-    penalty: _TwoClassPenalty | None
-
-    @property
-    def structure(self) -> str:
-        if self.plan is None:
-            return "a function of the true class's probability"
-        if self.plan.sums_to_one:
-            return "a linear system of rank C - 1, solved for labels that sum to one"
-        return "a linear system of full rank"
-
-    @property
-    def solver(self) -> str:
-        if self.plan is None:
-            return "-1/phi'(z), normalised: O(C)"
-        if self.plan.dense:
-            return "dense factorisation"
-        scaled = {"none": "unscaled", "softmax": "columns scaled", "rows": "rows scaled"}
-        return f"matrix-free GMRES, {scaled[self.plan.scaling]}"
-
-
 @lru_cache(maxsize=256)
-def _study(loss: DerivedLoss, classes: int) -> _Study:
-    dtype = _dtype(loss)
-    if dtype == torch.float64 and _is_true_class_loss(loss, classes):
-        return _Study(classes, None, _TwoClassPenalty(loss=loss))
-    return _Study(classes, plan_for(loss.energy, classes, dtype, loss.device), None)
+def _study(loss: DerivedLoss, classes: int) -> Study:
+    wide = _dtype(loss) == torch.float64
+    recognised = wide and _is_true_class_loss(loss, classes)
+    penalty = _TwoClassPenalty(loss=loss) if recognised else None
+    form = None
+    if wide and classes > DENSE_CLASSES:
+        choices = (True,) if recognised else (False, True)
+        form = find_form(loss.energy, probe_logits(classes).to(loss.device), choices)
+    plan = loss._plan(classes) if form is None and not recognised else None
+    return Study(classes, penalty, form, plan)
 
 
 @lru_cache(maxsize=256)

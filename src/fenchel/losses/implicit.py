@@ -28,7 +28,7 @@ from fenchel.losses.system import (
 )
 
 DENSE_ELEMENTS = 2**22
-KRYLOV_ELEMENTS = 2**22
+KRYLOV_ELEMENTS = 2**18
 WIDE = 6.0
 
 

@@ -28,11 +28,11 @@ class LogitPenaltyLoss(TrueClassLoss):
         """chi(r) = phi(sigmoid(r)), elementwise."""
 
     def penalty(self, log_z: Tensor) -> Tensor:
-        r = _logit(log_z, low=-690.0 if _has_float64(log_z) else -80.0)
+        r = _logit(log_z, low=-690.0 if has_float64(log_z) else -80.0)
         return self.of_logit(r).to(log_z.dtype)
 
     def log_slope(self, log_z: Tensor) -> Tensor:
-        r = _logit(log_z, low=-100.0 if _has_float64(log_z) else -20.0)
+        r = _logit(log_z, low=-100.0 if has_float64(log_z) else -20.0)
         slope = -elementwise_derivative(self.of_logit, r)
         log_slope = slope.clamp_min(torch.finfo(r.dtype).tiny).log() + F.softplus(r)
         return log_slope.to(log_z.dtype)
@@ -84,12 +84,13 @@ def elementwise_derivative(function: Callable[[Tensor], Tensor], at: Tensor) -> 
     return derivative
 
 
-def _has_float64(tensor: Tensor) -> bool:
+def has_float64(tensor: Tensor) -> bool:
+    """Whether the device of a tensor computes in double precision."""
     return tensor.device.type != "mps"
 
 
 def _logit(log_z: Tensor, *, low: float) -> Tensor:
     """log(z / (1 - z)), clamped so that neither z nor 1 - z is lost to rounding in phi."""
-    high = 25.0 if _has_float64(log_z) else 10.0
-    wide = log_z.double() if _has_float64(log_z) else log_z
+    high = 25.0 if has_float64(log_z) else 10.0
+    wide = log_z.double() if has_float64(log_z) else log_z
     return (wide - log_complement(wide)).clamp(low, high)
