@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
 import torch
@@ -39,6 +40,7 @@ def run_all(
             results.append(function(item))
             tell(item)
         return results
+    others = multiprocessing.active_children()
     context = multiprocessing.get_context("spawn")
     count = min(workers, len(items))
     with ProcessPoolExecutor(count, mp_context=context, initializer=_begin) as pool:
@@ -48,7 +50,7 @@ def run_all(
                 future.result()
                 tell(futures[future])
         except BaseException as error:
-            _stop(pool)
+            _stop(pool, others)
             if isinstance(error, BrokenProcessPool):
                 raise OSError(
                     "workers must live until they are done; one was killed, perhaps for want of memory. "
@@ -58,11 +60,14 @@ def run_all(
     return [future.result() for future in futures]
 
 
-def _stop(pool: ProcessPoolExecutor) -> None:
+def _stop(pool: ProcessPoolExecutor, others: Sequence[BaseProcess]) -> None:
     """Without waiting for what is under way, which may take minutes."""
     pool.shutdown(wait=False, cancel_futures=True)
-    for process in multiprocessing.active_children():
+    stopped = [process for process in multiprocessing.active_children() if process not in others]
+    for process in stopped:
         process.terminate()
+    for process in stopped:
+        process.join()
 
 
 def _begin() -> None:
