@@ -44,11 +44,14 @@ unit: $(VENV)/.ready-dev  ## the tests alone
 	@echo "==> pytest"
 	@$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
+# The numbers of docs/performance.md; the machine should have nothing else to do.
+BENCHMARKS := label memory scaling train meta runner corruptions
 bench: $(VENV)/.ready-dev  ## the speed and memory measurements (as ratios, in one run)
-	@for script in benchmarks/*.py; do echo "==> $$script"; $(BIN)/python $$script || exit 1; done
-
-results: $(VENV)/.ready-dev  ## write docs/results.md and the README's headline from results/
-	@$(BIN)/python results/publish.py
+	@echo "==> benchmarks/step.py"
+	@$(BIN)/python benchmarks/step.py --retain --json benchmarks/results/step.json
+	@for name in $(BENCHMARKS); do echo "==> benchmarks/$$name.py"; \
+	  $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json || exit 1; done
+	@$(BIN)/python benchmarks/page.py
 
 format: $(VENV)/.ready-dev  ## reformat the code
 	@$(BIN)/ruff check --fix-only .
