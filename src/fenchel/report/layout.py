@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 Emphasis = Literal["", "best", "row"]
+
+HEADING_WIDTH = 12
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -72,12 +75,17 @@ def to_terminal(layout: Layout) -> Group:
     )
     for index, heading in enumerate(layout.headings):
         is_name = index < layout.names
-        wrapped = Text(heading if is_name else heading.replace(" ", "\n"))
+        wrapped = Text(heading if is_name else _wrapped(heading))
         shown.add_column(wrapped, justify="left" if is_name else "right", no_wrap=True)
     for row in layout.rows:
         cells = [Text(entry.text, "bold" if entry.emphasis == "best" else "") for entry in row]
         shown.add_row(*cells, style="red" if row[0].emphasis == "row" else None)
     return Group(Text(layout.caption), shown)
+
+
+def _wrapped(heading: str) -> str:
+    """A heading over several lines, so that a column of numbers is no wider than it must be."""
+    return textwrap.fill(heading, HEADING_WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def to_markdown(layout: Layout) -> str:
