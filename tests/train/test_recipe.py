@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 
+from fenchel.losses import SquaredLoss
 from fenchel.train import PRESETS, Recipe, preset, preset_for
 from fenchel.train.schedule import SCHEDULES, cosine, learning_rate
+from fenchel.train.source import make_optimizer
 
 
 def test_the_paper_preset_is_the_published_recipe():
@@ -85,8 +88,29 @@ def test_impossible_recipes_are_refused(changes, message):
         Recipe(**{"epochs": 1, **changes})
 
 
-def test_the_short_presets_step_further_for_the_squared_loss_and_the_published_ones_do_not():
-    assert preset("cpu", loss="squared").learning_rate == 3 * preset("cpu").learning_rate
+def test_the_short_presets_train_with_three_times_the_squared_loss():
+    """The same path as cross-entropy's preset on a tripled loss, decay, clipping and momentum included."""
+
+    def path(recipe, factor):
+        torch.manual_seed(0)
+        model = nn.Linear(5, 3)
+        x = torch.linspace(0.1, 3, 20)[:, None] * torch.randn(
+            20, 5
+        )  # the last gradients are clipped
+        optimizer = make_optimizer(model, recipe)
+        for inputs in x.split(4):
+            optimizer.zero_grad()
+            (factor * SquaredLoss()(model(inputs), torch.arange(4) % 3).mean()).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
+            optimizer.step()
+        return torch.cat([value.detach().flatten() for value in model.parameters()])
+
+    tripled, scaled = path(preset("cpu"), 3.0), path(preset("cpu", loss="squared"), 1.0)
+    torch.testing.assert_close(scaled, tripled)
+    assert not torch.allclose(path(preset("cpu"), 1.0), tripled, atol=1e-3)
+
+
+def test_other_losses_and_the_published_presets_are_as_they_are():
     assert preset("cpu", loss="poly:epsilon=6") == preset("cpu")
     assert preset("paper", loss="squared") == preset("paper")
 
