@@ -10,6 +10,7 @@ objective. "Stayed" is what the process still holds once they are done. The larg
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +77,7 @@ def labels(
                 if way == "dense" and (loss != "poly" or count > 1000):
                     continue  # 355 GiB of matrices
                 growth = largest(rounds, growth_of_label, loss, way, count, batch)
-                closed = closed or max(growth.peak, 1)
+                closed = closed or max(growth.peak, resource.getpagesize())
                 rows.append(
                     {
                         "classes": count,

@@ -76,22 +76,23 @@ TYPED = BOUNDED | {
 ROW_NAMES: tuple[str, ...] = tuple(TYPED)
 
 
-def objective(loss: str, way: str) -> Callable[[Tensor], Tensor]:
-    if way == "dense":
-        return dense_conjugate
-    typed = TYPED[loss]
-    return (typed.closed if way == "closed" else fenchel.derive(typed.function)).conjugate
+LABEL, VALUE, BOTH = "label", "objective", "objective and gradient"
+"""What is computed: the label alone, the objective, or the objective and its gradient."""
 
 
 def label_pass(
-    loss: str, way: str, classes: int, batch: int, *, backward: bool = True
+    loss: str, way: str, classes: int, batch: int, what: str = BOTH
 ) -> Callable[[], Tensor]:
-    """Forward, and backward unless told otherwise, on one batch of random logits."""
-    function = objective(loss, way)
+    """One computation on a batch of random logits; the dense way has no label of its own."""
+    typed = TYPED[loss]
+    chosen = fenchel.derive(typed.function) if way == "derived" else typed.closed
+    function = dense_conjugate if way == "dense" else chosen.conjugate
+    if what == LABEL:
+        function = chosen.label
     h = torch.randn(batch, classes, generator=torch.Generator().manual_seed(classes))
 
     def run() -> Tensor:
-        if not backward:
+        if what != BOTH:
             with torch.no_grad():
                 return function(h)
         point = h.clone().requires_grad_()

@@ -24,7 +24,7 @@ def draw(results: Mapping[str, Any]) -> Figure:
     """Bars of time and of memory beside the naive step; with scaling measured, the stream as well."""
     with styled():
         panels = 3 if "scaling" in results else 2
-        figure = Figure(figsize=(3.6 * panels, 2.9), layout="constrained")
+        figure = Figure(figsize=(4.2 * panels, 2.9), layout="constrained")
         axes = figure.subplots(1, panels)
         _bars(axes[0], results["step"], "of_naive_step", "CPU time of a step")
         _bars(axes[1], results["memory"], "of_naive_step", "Peak memory of a step")
@@ -45,7 +45,7 @@ def _bars(axes: Axes, content: Mapping[str, Any], column: str, title: str) -> No
         shares = [value[0] if isinstance(value, list) else value for value in found.values()]
         at = [networks.index(name) + (place - (len(ways) - 1) / 2) * width for name in found]
         bars = axes.bar(at, shares, width=0.92 * width, color=color_of(WAYS[way]), label=way)
-        axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
+        axes.bar_label(bars, fmt="%.2f", fontsize=6.5, padding=1)
     axes.axhline(1.0, color="#33363b", linewidth=0.9, linestyle="--")
     axes.set_xticks(range(len(networks)), networks)
     axes.set_ylabel(f"share of the {NAIVE}")
@@ -60,6 +60,8 @@ def _stream(axes: Axes, content: Mapping[str, Any]) -> None:
     growth = [row["growth_bytes"] / 2**20 for row in rows]
     axes.plot(lengths, growth, marker="o", color=color_of("conjugate"))
     axes.set_xscale("log")
+    axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    axes.minorticks_off()
     axes.set_ylim(min(0.0, *growth) - 1, max(10.0, 1.2 * max(growth)))
     axes.set_xlabel("batches of one stream")
     axes.set_ylabel("MiB since the first sample")

@@ -149,7 +149,7 @@ class DerivedLoss(Loss):
     def _in_parts(self, form: Form) -> InParts:
         return InParts(
             energy=self.energy,
-            value=self._value,
+            value=None if self.reading.rule is Rule.AFFINE else self._value,
             form=form,
             other_label=self._undivided_label,
             other_objective=self._undivided_conjugate,
@@ -157,8 +157,6 @@ class DerivedLoss(Loss):
 
     def _value(self, h: Tensor, y: Tensor) -> Tensor:
         """f(h) - <y, g(h)> for (N, C), without any term in y alone."""
-        if self.reading.rule is Rule.AFFINE:
-            return self.energy(h, y)
         return self._f(h) - (y * self._g(h)).sum(-1)
 
     def _undivided_label(self, h: Tensor) -> Tensor:

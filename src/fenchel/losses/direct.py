@@ -5,16 +5,19 @@ Where a loss sees the logits one by one and through their softmax z, the matrix 
     A = diag(s) - z q^T
 
 (every loss of the softmax that weights a function of z_k by y_k has this form, and so has every loss with
-g_k a function of h_k). Three products then tell s and q, and Sherman and Morrison's formula gives label
-and adjoint in O(C). Whether a loss is of this kind is judged once on probes; at every sample the
-residual of the label says whether the formula held there. Often s is the same at all logits (cross-entropy,
-label smoothing, class weights); then no product is needed at all.
+g_k a function of h_k). Two products then tell s and q, and Sherman and Morrison's formula gives label
+and adjoint in O(C). Often s is one number, the same at all logits (cross-entropy, label smoothing, the
+squared loss): then A moves labels of one sum like that number, and no product is needed.
+
+Whether a loss is of this kind is judged once on probes; at every sample the residual of the label says
+whether the formula held there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -29,88 +32,116 @@ AGREEMENT = 1e-8
 """Of what is measured on probes and what the form predicts, relative."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Form:
     """What is known of A at one number of classes."""
 
     sums_to_one: bool
     """Whether A y = b is solved among labels that sum to one: then q drops out of the formulas."""
-    scale: Tensor | None = None
-    """s, (C,), if it is the same at all logits; q then is s (labels sum to one) or zero."""
+    constant: float | None = None
+    """s, if it is one number at all logits and q is zero or acts on the sum of the label alone."""
+
+
+class Solution(Protocol):
+    """Label and adjoint of some samples by a formula."""
+
+    h: Tensor
+
+    def label(self) -> Tensor:
+        """The label y."""
+
+    def adjoint(self, incoming: Tensor) -> Tensor:
+        """nu with A^T nu = incoming, up to a constant where labels sum to one."""
+
+    def stationary(self, label: Tensor, left: Tensor) -> Tensor:
+        """The samples whose label can be trusted, given the residual that it leaves."""
+
+
+def solve_directly(energy: Energy, h: Tensor, form: Form) -> Solution:
+    """The label of every sample of h, float64 (N, C), in closed form."""
+    if form.constant is not None:
+        return _Constant(energy, h, form.constant)
+    return _RankOne(energy, h, sums_to_one=form.sums_to_one)
 
 
 def find_form(energy: Energy, h: Tensor, sums_to_one: Iterable[bool]) -> Form | None:
     """The first of these forms that holds at the probes h, flat and peaked; None if none does."""
     for choice in sums_to_one:
-        found = [Direct(energy, width * h, Form(choice)) for width in (1.0, 3.0)]
-        if all(direct.fits() for direct in found):
-            scale = torch.cat([direct.scale for direct in found])
-            constant = _agree(scale, scale[:1]) and (
-                choice or all(_agree(direct.down, direct.scale) for direct in found)
-            )
-            return Form(choice, scale[0] if constant else None)
+        found = [_RankOne(energy, width * h, sums_to_one=choice) for width in (1.0, 3.0)]
+        if all(solution.fits() for solution in found):
+            constant = float(found[0].scale[0, 0])
+            number = _Constant(energy, 3.0 * h, constant)
+            same = all(_agree(solution.scale, solution.scale * 0 + constant) for solution in found)
+            fits = same and _agree(number.label(), found[1].label())
+            return Form(choice, constant if fits else None)
     return None
 
 
-class Direct:
-    """The label of every sample of h, float64 (N, C), in closed form."""
+class _Constant:
+    """r(h, y) - r(h, y') = s (y' - y) for labels of one sum: so y = u + r(h, u) / s, u uniform."""
 
-    def __init__(self, energy: Energy, h: Tensor, form: Form) -> None:
-        self.energy, self.h, self.form = energy, h.detach(), form
+    def __init__(self, energy: Energy, h: Tensor, scale: float) -> None:
+        self.h, self.scale = h.detach(), scale
+        self.uniform = 1 / h.shape[-1]
+        self.step = residual(energy, self.h, torch.full_like(self.h, self.uniform)) / scale
+
+    def label(self) -> Tensor:
+        return self.step + self.uniform
+
+    def adjoint(self, incoming: Tensor) -> Tensor:
+        return incoming / self.scale
+
+    def stationary(self, label: Tensor, left: Tensor) -> Tensor:
+        trusted: Tensor = left.norm(dim=-1) <= STATIONARY * abs(self.scale) * label.norm(dim=-1)
+        return trusted
+
+
+class _RankOne:
+    """A = diag(s) - z q^T, measured at every sample."""
+
+    def __init__(self, energy: Energy, h: Tensor, *, sums_to_one: bool) -> None:
+        self.energy, self.h, self.sums_to_one = energy, h.detach(), sums_to_one
         self.z = self.h.softmax(-1)
-        if form.scale is None:
-            self.products = Products(energy, self.h)
-            self.b = self.products.r.detach()
-            self.scale, self.down, self.reliable = self._measured()
-        else:
-            self.b = residual(energy, self.h, torch.zeros_like(self.h))
-            self.scale = self.down = form.scale.to(self.h).expand_as(self.h)
-            self.reliable = torch.ones_like(self.h[:, 0], dtype=torch.bool)
+        self.products = Products(energy, self.h)
+        self.b = self.products.r.detach()
+        self.down = self.products.transpose_times(torch.ones_like(self.h))  # A^T 1 = s - q
+        self.scale, self.reliable = self._scale()
         self.weight = self.z / self.scale
-        pivot = self.weight if form.sums_to_one else self.weight * self.down
+        pivot = self.weight if sums_to_one else self.weight * self.down
         self.pivot = pivot.sum(-1, keepdim=True)
         self.reliable &= (self.pivot.abs() > STATIONARY)[:, 0]
 
-    def _measured(self) -> tuple[Tensor, Tensor, Tensor]:
-        """s, A^T 1 = s - q, and the samples at which cancellation leaves enough of s.
+    def _scale(self) -> tuple[Tensor, Tensor]:
+        """s, and the samples at which cancellation leaves enough of it.
 
-        A 1 = s - z sum(q) leaves one unknown, which the column of the largest class tells: that class's
-        own s is then accurate also where the softmax saturates.
+        The row of A that belongs to the largest class is -z_top q, but for s_top at its own place.
         """
-        all_across = self.products.times(torch.ones_like(self.h))
-        all_down = self.products.transpose_times(torch.ones_like(self.h))
         top = self.z.argmax(-1, keepdim=True)
-        others = self.z.scatter(-1, top, 0.0).sum(-1, keepdim=True)
         corner = torch.zeros_like(self.z).scatter_(-1, top, 1.0)
-        column, across, down, z = (
-            tensor.gather(-1, top)
-            for tensor in (self.products.times(corner), all_across, all_down, self.z)
-        )
-        at_top = (column - z * down) / others
-        shared = self.z * ((at_top - across) / z)  # z sum(q)
-        scale = (all_across + shared).scatter(-1, top, at_top)
-        accurate = (scale.abs() > SMALLEST * shared.abs()) | (corner > 0)
-        reliable = (accurate & (scale != 0)).all(-1) & (others[:, 0] > SMALLEST)
-        return scale, all_down, reliable
+        row = self.products.transpose_times(corner)
+        others = self.z.scatter(-1, top, 0.0).sum(-1, keepdim=True)  # 1 - z_top, unrounded
+        z, down = self.z.gather(-1, top), self.down.gather(-1, top)
+        at_top = (row.gather(-1, top) - z * down) / others
+        scale = (self.down - row / z).scatter(-1, top, at_top)
+        accurate = (scale.abs() > SMALLEST * self.down.abs()) & (scale != 0)
+        return scale, accurate.all(-1) & (others[:, 0] > SMALLEST)
 
     def label(self) -> Tensor:
         """y = (b + t z) / s, with t = <q, y>."""
         share = self.b / self.scale
-        if self.form.sums_to_one:
+        if self.sums_to_one:
             t = (1 - share.sum(-1, keepdim=True)) / self.pivot
         else:
             t = _dot(self.scale - self.down, share) / self.pivot
         return share + self.weight * t
 
     def adjoint(self, incoming: Tensor) -> Tensor:
-        """nu with A^T nu = incoming, up to a constant where labels sum to one."""
         t = _dot(self.weight, incoming) / self.pivot
-        if self.form.sums_to_one:
+        if self.sums_to_one:
             return (incoming - t) / self.scale
         return (incoming + (self.scale - self.down) * t) / self.scale
 
     def stationary(self, label: Tensor, left: Tensor) -> Tensor:
-        """The samples whose label can be trusted, given the residual that it leaves."""
         size = self.b.norm(dim=-1) + (self.scale * label).norm(dim=-1)
         # Asked this way round, what is not finite is not trusted.
         trusted: Tensor = self.reliable & (left.norm(dim=-1) <= STATIONARY * size)

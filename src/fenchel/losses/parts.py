@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fenchel.losses.direct import Direct, Form
-from fenchel.losses.system import Energy, hessian_times, residual
+from fenchel.losses.direct import Form, Solution, solve_directly
+from fenchel.losses.system import Energy, gradient_of, hessian_times, residual
 
 PART_ELEMENTS = 2**16
 
@@ -25,8 +25,8 @@ class InParts:
     """How a loss is evaluated: directly where that is accurate, and the other way elsewhere."""
 
     energy: Energy
-    value: Callable[[Tensor, Tensor], Tensor]
-    """The objective at a label, f(h) - <y, g(h)>."""
+    value: Callable[[Tensor, Tensor], Tensor] | None
+    """The objective at a label, f(h) - <y, g(h)>; None where the energy is it."""
     form: Form
     other_label: Callable[[Tensor], Tensor]
     """Slower and valid anywhere; differentiable."""
@@ -43,9 +43,9 @@ class InParts:
         value: Tensor = _Objective.apply(h, self, differentiable)  # type: ignore[no-untyped-call]
         return value
 
-    def direct(self, h: Tensor) -> Direct:
+    def direct(self, h: Tensor) -> Solution:
         """The closed form at a part of the samples."""
-        return Direct(self.energy, h.double(), self.form)
+        return solve_directly(self.energy, h.double(), self.form)
 
     def label_of_part(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """The label of a few samples, and where it came about directly."""
@@ -72,14 +72,15 @@ class InParts:
         with torch.enable_grad():
             label = direct.label().requires_grad_()
             point = direct.h.clone().requires_grad_()
-            left = residual(self.energy, point, label.detach(), create_graph=differentiable)
-            value = self.value(direct.h, label)
-            (slope,) = torch.autograd.grad(value.sum(), label, materialize_grads=True)
+            value = self.energy(point, label)
+            left = gradient_of(value, point, create_graph=differentiable, keep_graph=True)
+            if self.value is not None:
+                value = self.value(direct.h, label)
+            slope = gradient_of(value, label, keep_graph=True) if differentiable else None
         value, fine = value.detach(), direct.stationary(label.detach(), left.detach())
         gradient = None
-        if differentiable:
-            adjoint = direct.adjoint(slope)
-            (gradient,) = torch.autograd.grad(left, point, adjoint, materialize_grads=True)
+        if slope is not None:
+            gradient = gradient_of(left, point, direct.adjoint(slope))
         if not bool(fine.all()):
             other, other_gradient = _gradient(self.other_objective, h[~fine])
             value[~fine] = other.to(value)

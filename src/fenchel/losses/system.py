@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -191,7 +192,7 @@ def residual(energy: Energy, h: Tensor, y: Tensor, *, create_graph: bool = False
     """r(h, y) = grad_h E(h, y) = b - A y."""
     with torch.enable_grad():
         h = h if h.requires_grad else h.clone().requires_grad_()
-        return _gradient(energy(h, y), h, create_graph=create_graph)
+        return gradient_of(energy(h, y), h, create_graph=create_graph)
 
 
 class Products:
@@ -205,27 +206,33 @@ class Products:
     def __init__(self, energy: Energy, h: Tensor) -> None:
         with torch.enable_grad():
             self.y = torch.zeros_like(h).requires_grad_()
-            self.u = torch.zeros_like(h).requires_grad_()
             self.r = residual(energy, h, self.y, create_graph=True)
-            self.transposed = _gradient(self.r, self.y, self.u, create_graph=True)
+
+    @cached_property
+    def _transposed(self) -> tuple[Tensor, Tensor]:
+        """u, and A^T u with its graph: built when it is first needed, since not everybody does."""
+        with torch.enable_grad():
+            u = torch.zeros_like(self.y).requires_grad_()
+            return u, gradient_of(self.r, self.y, u, create_graph=True)
 
     def times(self, v: Tensor) -> Tensor:
         """A v."""
-        return -_gradient(self.transposed, self.u, v, keep_graph=True)
+        u, transposed = self._transposed
+        return -gradient_of(transposed, u, v, keep_graph=True)
 
     def transpose_times(self, v: Tensor) -> Tensor:
         """A^T v."""
-        return -_gradient(self.r, self.y, v, keep_graph=True)
+        return -gradient_of(self.r, self.y, v, keep_graph=True)
 
 
 def hessian_times(energy: Energy, h: Tensor, y: Tensor, v: Tensor) -> Tensor:
     """grad_h <r(h, y), v> with y and v held constant."""
     with torch.enable_grad():
         h = h.clone().requires_grad_()
-        return _gradient(residual(energy, h, y.detach(), create_graph=True), h, v)
+        return gradient_of(residual(energy, h, y.detach(), create_graph=True), h, v)
 
 
-def _gradient(
+def gradient_of(
     value: Tensor,
     at: Tensor,
     weights: Tensor | None = None,
