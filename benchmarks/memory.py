@@ -19,10 +19,10 @@ import torch
 from common.labels import LABEL_CLASSES, ROW_NAMES, label_pass
 from common.measuring import Growth, in_fresh_process, memory_growth
 from common.reporting import parser_of, publish
-from common.steps import CASES, FULL, NAIVE, QUICK, Case, ways_of
+from common.steps import BEFORE, CASES, FULL, NAIVE, QUICK, Case, ways_of
 
 PROTOCOL = "Growth of the resident set over two steps or one pass of the objective, each in a fresh process."
-WAYS: tuple[str, ...] = (NAIVE, FULL, "predict before", "last:1")
+WAYS: tuple[str, ...] = (NAIVE, FULL, BEFORE, "last:1")
 
 
 def growth_of_steps(case: Case, way: str, retain: bool, compiled: bool) -> Growth:

@@ -7,8 +7,9 @@ Every way of doing it runs once a round, and ratios are taken within rounds (CPU
 for the label with dense C x C matrices inside autograd (PolyLoss; for the 1,000 classes of ImageNet it
 takes the softmax entropy, which is cheaper), moves the normalisation layers with torch.optim, and
 predicts with a second forward whose graph is kept. "Convolutions alone" is the floor of a full step: its
-three passes through every convolution, and nothing else. `--retain` measures in a second process as
-well, which keeps its freed memory; its rounds alternate with those of the first.
+three passes through every convolution, and nothing else. For `update_every=5` the mean of five batches
+counts. `--retain` measures in a second process as well, which keeps its freed memory; its rounds
+alternate with those of the first.
 """
 
 from __future__ import annotations
@@ -19,14 +20,27 @@ from typing import Any
 
 from common.measuring import Timing, interleaved_measures
 from common.reporting import parser_of, publish
-from common.steps import BARE, CASES, NAIVE, QUICK, Case, ways_of
+from common.steps import (
+    BARE,
+    BEFORE,
+    CASES,
+    FULL,
+    NAIVE,
+    PERIOD,
+    QUICK,
+    RARELY,
+    Case,
+    ways_of,
+)
 from common.worker import Worker
 
 PROTOCOL = (
-    "CPU seconds of one step (medians); ratios are medians of the ratios within interleaved rounds, "
+    "CPU seconds a batch (medians); ratios are medians of the ratios within interleaved rounds, "
     "with their range; every setting of the allocator in a process of its own."
 )
 SETTINGS = {"returned": False, "retained": True}
+RETAINED = (NAIVE, FULL, BEFORE, BARE)
+"""The ways that are measured with retained memory, too."""
 
 
 def timings_of(
@@ -39,10 +53,13 @@ def timings_of(
             if retained and not retain:
                 continue
             worker = stack.enter_context(Worker(ways_of, case, retained, compiled))
-            for way in worker.names:
-                measures[f"{setting}/{way}"] = partial(worker.seconds, way)
-        timings = interleaved_measures(measures, rounds)
-    return {(name.split("/", 1)[0], name.split("/", 1)[1]): t for name, t in timings.items()}
+            for way in RETAINED if retained else worker.names:
+                measures[setting, way] = partial(seconds_a_batch, worker, way)
+        return interleaved_measures(measures, rounds)
+
+
+def seconds_a_batch(worker: Worker, way: str) -> float:
+    return worker.seconds(way) / (PERIOD if way == RARELY else 1)
 
 
 def rows_of(

@@ -17,6 +17,7 @@ from typing import TypeVar
 import torch
 
 T = TypeVar("T")
+K = TypeVar("K")
 Ways = Mapping[str, Callable[[], object]]
 
 
@@ -51,11 +52,9 @@ def interleaved(ways: Ways, rounds: int, at_least: float = 0.0) -> dict[str, Tim
     return interleaved_measures(measures, rounds)
 
 
-def interleaved_measures(
-    measures: Mapping[str, Callable[[], float]], rounds: int
-) -> dict[str, Timing]:
+def interleaved_measures(measures: Mapping[K, Callable[[], float]], rounds: int) -> dict[K, Timing]:
     """The same for ways that measure themselves, in other processes perhaps."""
-    seconds: dict[str, list[float]] = {name: [] for name in measures}
+    seconds: dict[K, list[float]] = {name: [] for name in measures}
     for turn in range(rounds + 1):
         for name, measure in measures.items():
             found = measure()

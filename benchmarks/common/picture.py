@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from common.steps import NAIVE
+from common.steps import BEFORE, FULL, NAIVE
 from fenchel.report.style import color_of, styled
 
 WAYS = {
-    "full step": "conjugate",
-    "predict before": "entropy",
+    FULL: "conjugate",
+    BEFORE: "entropy",
     "last:1": "robust",
     "inference": "source",
 }

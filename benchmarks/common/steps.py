@@ -17,7 +17,8 @@ from fenchel.models import build
 from fenchel.performance import retain_freed_memory
 
 EPSILON = 6.0
-NAIVE, FULL, BARE = "naive step", "full step", "bare forward + backward"
+NAIVE, FULL, BEFORE, BARE = "naive step", "full step", "predict before", "bare forward + backward"
+RARELY, PERIOD = "update_every=5", 5
 
 
 @dataclass(frozen=True)
@@ -142,17 +143,17 @@ def ways_of(
     def adapter(**options: Any) -> fenchel.Adapter:
         return fenchel.adapt(model, trained_with=fenchel.PolyLoss(epsilon=EPSILON), **options)
 
-    def five_batches() -> Callable[[Tensor], object]:
-        adapted = adapter(update_every=5)
-        return lambda x: [adapted(x) for _ in range(5)]
+    def one_period() -> Callable[[Tensor], object]:
+        adapted = adapter(update_every=PERIOD)
+        return lambda x: [adapted(x) for _ in range(PERIOD)]
 
     # The dense solve at 1,000 classes would only make the naive step slower.
     makers: dict[str, Callable[[], Callable[[Tensor], object]]] = {
         NAIVE: lambda: NaiveStep(model, entropy if case.classes > 100 else dense_conjugate),
         FULL: adapter,
-        "predict before": lambda: adapter(predict="before"),
+        BEFORE: lambda: adapter(predict="before"),
         "last:1": lambda: adapter(parameters="last:1"),
-        "update_every=5, five batches": five_batches,
+        RARELY: one_period,
         BARE: lambda: bare_pass(model),
         "convolutions alone": lambda: convolutions_alone(model, x),
         "inference": lambda: inference(model),

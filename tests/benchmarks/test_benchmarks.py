@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-# Those that start no process of their own run within this one; memory.py stands for the others.
+# Those that start no process of their own run within this one.
 COLUMNS = {
     "label": {"loss", "classes", "closed_milliseconds", "largest_gap"},
     "corruptions": {"corruption", "severity 5"},
@@ -63,7 +63,7 @@ def test_quick_benchmark_writes_its_numbers(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the resident set from /proc")
-@pytest.mark.parametrize("name", ["step", "scaling"])
+@pytest.mark.parametrize("name", STARTING)
 def test_benchmark_in_processes_of_its_own_writes_its_numbers(name: str, tmp_path: Path) -> None:
     path = tmp_path / "numbers.json"
     command = [sys.executable, f"{name}.py", "--quick", "--rounds", "1", "--json", str(path)]
