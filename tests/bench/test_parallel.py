@@ -25,11 +25,11 @@ def test_a_worker_that_is_killed_is_an_error_and_not_a_wait() -> None:
 
 
 def test_the_first_failure_stops_what_is_under_way() -> None:
-    begun = time.monotonic()
+    begun, others = time.monotonic(), set(multiprocessing.active_children())
     with pytest.raises(ValueError, match="non-negative"):
         run_all(time.sleep, [600.0, -1.0], workers=2)
     assert time.monotonic() - begun < 300
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= others
 
 
 def test_there_is_at_least_one_worker() -> None:
