@@ -59,9 +59,18 @@ def errors(path: Path) -> str:
     if not path.exists():
         return ""
     with path.open(newline="") as file:
-        rows = list(csv.reader(file))
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + "\n"
+        headings, *rows = csv.reader(file)
+    shown = [
+        [heading.replace("_", " ") for heading in headings],
+        *(map(_short, row) for row in rows),
+    ]
+    lines = ["| " + " | ".join(row) + " |" for row in shown]
+    return "\n".join([lines[0], "|---" * len(headings) + "|", *lines[1:]]) + "\n"
+
+
+def _short(value: str) -> str:
+    """Long decimals as they are read."""
+    return f"{float(value):.2f}" if re.fullmatch(r"\d+\.\d{3,}", value) else value
 
 
 def filled(page: str, results: Mapping[str, Content], table_of_errors: str) -> str:
