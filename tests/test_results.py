@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-DECIMAL = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]|-\d)")
+DECIMAL = re.compile(r"(?<![\w.,])(?:\d{1,3}(?:,\d{3})+|\d+)\.\d+(?![\w.]|-\d)")
 NOT_PROSE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)
 
 SETTINGS = {
@@ -51,7 +51,8 @@ def publish() -> ModuleType:
 
 def decimals_of(page: Path) -> list[str]:
     """Numbers with a decimal point outside of code and links."""
-    return DECIMAL.findall(NOT_PROSE.sub(" ", page.read_text(encoding="utf-8")))
+    found = DECIMAL.findall(NOT_PROSE.sub(" ", page.read_text(encoding="utf-8")))
+    return [number.replace(",", "") for number in found]
 
 
 @cache
@@ -76,7 +77,9 @@ def _values() -> Iterator[float]:
                     except ValueError:
                         continue
     for file in (ROOT / "benchmarks" / "results").glob("*.json"):
-        yield from map(float, re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", file.read_text()))
+        for value in map(float, re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", file.read_text())):
+            yield value
+            yield value / 2**20  # bytes are shown in MiB
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
