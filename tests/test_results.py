@@ -91,3 +91,7 @@ def test_every_measured_number_on_a_page_is_in_the_results(page: Path) -> None:
 def test_the_pages_are_what_the_results_make_of_the_templates() -> None:
     for file, text in publish().pages().items():
         assert file.read_text(encoding="utf-8") == text, f"{file.name}: run `make results`"
+
+
+def test_the_sources_are_the_networks_of_the_zoo() -> None:
+    assert (RESULTS / "sources.csv").read_text(encoding="utf-8") == publish().sources_csv()
