@@ -131,24 +131,6 @@ def _entries(row: Row | None, title: str, rows: dict[tuple[str, str], Row]) -> l
     ]
 
 
-def settings(name: str) -> str:
-    """The optimiser, rate and temperature of every method that adapts, line by line."""
-    rows = [row for row in rows_of(name) if row["ours"] and row["optimizer"]]
-    titles = list(dict.fromkeys(row["line"] for row in rows))
-    found = {
-        (row["line"], row["method"]): f"{row['optimizer']} {float(row['learning_rate']):g}, "
-        f"T {float(row['temperature']):g}"
-        for row in rows
-    }
-    methods = dict.fromkeys(row["method"] for row in rows)
-    entries = tuple(
-        (Entry(method), *(Entry(found.get((title, method), "-")) for title in titles))
-        for method in methods
-    )
-    layout = Layout("", ("method", *titles), entries, 1 + len(titles))
-    return to_markdown(layout).rstrip() + "\n"
-
-
 def sources() -> str:
     """The networks of the zoo as a table."""
     rows = tuple(
@@ -164,12 +146,6 @@ def sources() -> str:
     return to_markdown(layout).rstrip() + "\n"
 
 
-def one(name: str, line: str, method: str) -> Row:
-    """The row of one number of a table."""
-    (found,) = (row for row in rows_of(name) if (row["line"], row["method"]) == (line, method))
-    return found
-
-
 def render(template: str) -> str:
     """A template with the numbers filled in."""
     environment = jinja2.Environment(
@@ -181,15 +157,10 @@ def render(template: str) -> str:
     )
     helpers: dict[str, Any] = {
         "has": lambda name: bool(rows_of(name)),
-        "has_figure": lambda name: (FIGURES / f"{name}.svg").is_file(),
         "table": table,
-        "settings": settings,
         "sources": sources,
         "rows": rows_of,
         "number": number,
-        "error": lambda *key: number(one(*key), "ours"),
-        "paper": lambda *key: number(one(*key), "paper"),
-        "difference": lambda *key: interval(one(*key)),
     }
     return environment.get_template(template).render(**helpers)
 

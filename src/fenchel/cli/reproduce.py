@@ -31,7 +31,7 @@ HOME = Path("reproduce")
 def reproduce(
     name: Annotated[str, typer.Argument(help="A table or figure, or `list` for their names.")],
     scale: Annotated[
-        str, typer.Option(help="`full`, `cpu` or `smoke`: images, batch size and seeds alone.")
+        str, typer.Option(help="`full`, `cpu` or `smoke`: how much is run, with which settings.")
     ] = "cpu",
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the results (reproduce/NAME).")
