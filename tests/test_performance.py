@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fenchel.cli import app
+from fenchel.cli import app, main
 from fenchel.performance import examine, is_glibc
 
 FAULTS = """
@@ -38,6 +38,36 @@ def test_retained_memory_is_not_faulted_in_again() -> None:
         faults[mode] = int(subprocess.run(command, capture_output=True, check=True).stdout)
     assert faults["default"] > 1000
     assert faults["retain"] < faults["default"] / 20
+
+
+PEAKS = """
+import torch
+from fenchel.bench.memory import PeakMemory
+from fenchel.performance import retain_freed_memory
+torch.set_num_threads(1)
+assert retain_freed_memory()
+for mebibytes in (256, 1):
+    with PeakMemory("cpu") as memory:
+        torch.ones(mebibytes * 2**20 // 4)
+    print(memory.peak)
+"""
+
+
+@pytest.mark.skipif(not is_glibc(), reason="only glibc returns memory this way")
+def test_memory_kept_by_earlier_work_does_not_count_as_a_peak() -> None:
+    command = [sys.executable, "-c", PEAKS]
+    heavy, light = map(int, subprocess.run(command, capture_output=True, check=True).stdout.split())
+    assert heavy - light > 200 * 2**20
+
+
+@pytest.mark.skipif(not is_glibc(), reason="only glibc returns memory this way")
+def test_the_command_line_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("fenchel.cli.retain_freed_memory", lambda: asked.append(True))
+    monkeypatch.setattr("sys.argv", ["fenchel", "list", "losses"])
+    with pytest.raises(SystemExit):
+        main()
+    assert asked == [True]
 
 
 def test_importing_fenchel_leaves_the_allocator_alone() -> None:

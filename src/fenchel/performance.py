@@ -35,6 +35,12 @@ def retain_freed_memory() -> bool:
     return bool(mallopt(_M_MMAP_MAX, 0)) and bool(mallopt(_M_TRIM_THRESHOLD, -1))
 
 
+def return_freed_memory() -> None:
+    """Give the kernel back, once, what the process kept; where nothing was kept, nothing happens."""
+    if is_glibc():
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @dataclass(frozen=True)
 class Advice:
     """One fact about this machine or process, and what to do about it (nothing, if empty)."""

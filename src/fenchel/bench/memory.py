@@ -9,6 +9,8 @@ from types import TracebackType
 
 import torch
 
+from fenchel.performance import return_freed_memory
+
 _CLEAR = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 
@@ -30,6 +32,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(self._device)
         elif _CLEAR.exists():
             # A sandbox may forbid it: the maximum is then that of the process.
+            return_freed_memory()  # else what earlier work held would count
             with suppress(OSError):
                 _CLEAR.write_text("5")
         return self

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.process import BaseProcess
 from typing import TypeVar
 
-import torch
-
-from fenchel.bench.executors.processes import end_with_driver
+from fenchel.bench.executors.processes import begin_worker
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -43,7 +39,7 @@ def run_all(
     others = multiprocessing.active_children()
     context = multiprocessing.get_context("spawn")
     count = min(workers, len(items))
-    with ProcessPoolExecutor(count, mp_context=context, initializer=_begin) as pool:
+    with ProcessPoolExecutor(count, mp_context=context, initializer=begin_worker) as pool:
         futures = {pool.submit(function, item): item for item in items}
         try:
             for future in as_completed(futures):
@@ -68,10 +64,3 @@ def _stop(pool: ProcessPoolExecutor, others: Sequence[BaseProcess]) -> None:
         process.terminate()
     for process in stopped:
         process.join()
-
-
-def _begin() -> None:
-    """Before a worker's first call."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what an interruption means
-    threading.Thread(target=end_with_driver, daemon=True).start()
-    torch.set_num_threads(1)

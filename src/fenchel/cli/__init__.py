@@ -22,6 +22,7 @@ from fenchel.cli import (
     tune,
 )
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
+from fenchel.performance import retain_freed_memory
 
 app = typer.Typer(
     name="fenchel",
@@ -49,6 +50,7 @@ app.command("doctor")(doctor.doctor)
 
 def main() -> None:
     """Entry point: a user's mistake becomes one clear line; FENCHEL_DEBUG=1 shows the traceback."""
+    retain_freed_memory()
     try:
         app()
     except KeyboardInterrupt:

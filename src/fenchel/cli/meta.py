@@ -53,8 +53,8 @@ def train(
         int, typer.Option(min=1, help="Batches through which an update differentiates.")
     ] = 1,
     setting: Annotated[
-        str, typer.Option(help="mixed: all shifts in a batch; reset: one shift after the other.")
-    ] = "mixed",
+        str, typer.Option(help="reset: one shift after the other; mixed: all shifts in a batch.")
+    ] = "reset",
     embedding: Annotated[int, typer.Option(help="16, 32 or 64.")] = 32,
     feed_forward: Annotated[int, typer.Option(help="32, 64 or 128.")] = 64,
     layers: Annotated[int, typer.Option(help="Encoder layers, 1 or 2.")] = 1,

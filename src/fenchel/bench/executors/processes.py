@@ -17,6 +17,7 @@ from fenchel.bench.executors.base import ATTEMPTS, EXECUTORS, Executor
 from fenchel.bench.record import Record
 from fenchel.bench.running import failed_record, run_job
 from fenchel.bench.sources import Job
+from fenchel.performance import retain_freed_memory
 
 STOPPING_SECONDS = 5.0
 FAILED_STARTS, KILLED_STARTS = 3, 25
@@ -132,9 +133,7 @@ def _started() -> _Worker:
 
 def _work(connection: Connection) -> None:
     """The life of a worker: jobs in, records out, until nobody is at the other end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what an interruption means
-    threading.Thread(target=end_with_driver, daemon=True).start()
-    torch.set_num_threads(1)
+    begin_worker()
     try:
         connection.send(_READY)
         while True:
@@ -143,7 +142,15 @@ def _work(connection: Connection) -> None:
         return
 
 
-def end_with_driver() -> None:
+def begin_worker() -> None:
+    """Before a worker's first task: it heeds its driver alone, and is as fast as a process can be."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what an interruption means
+    threading.Thread(target=_end_with_driver, daemon=True).start()
+    torch.set_num_threads(1)
+    retain_freed_memory()
+
+
+def _end_with_driver() -> None:
     """A killed driver cannot stop its workers: they watch it instead."""
     driver = multiprocessing.parent_process()
     if driver is not None:

@@ -52,7 +52,6 @@ class Length:
             batches=self.batches,
             batch_size=batch_size,
             every=self.every,
-            setting="reset",
             learning_rate=self.learning_rate,
             schedule=self.schedule,
             seed=seed,

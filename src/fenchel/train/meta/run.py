@@ -39,8 +39,8 @@ class Recipe:
         every: the objective is updated at every so many batches.
         unroll: batches through which each update differentiates, at most `every`.
         order: `first`, or `second` for exact gradients where `unroll` is above 1.
-        setting: `mixed`, where a batch holds samples of all shifts, or `reset`, where an epoch
-            visits one shift after the other and the model starts from the source for each.
+        setting: `reset`, where an epoch visits one shift after the other and the model starts from
+            the source for each, or `mixed`, where a batch holds samples of all shifts.
         learning_rate, weight_decay, schedule: of the objective's own Adam.
         seed: of everything random.
     """
@@ -54,7 +54,7 @@ class Recipe:
     every: int = 5
     unroll: int = 1
     order: Order = "first"
-    setting: Setting = "mixed"
+    setting: Setting = "reset"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     schedule: str = "constant"
