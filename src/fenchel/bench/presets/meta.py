@@ -69,7 +69,7 @@ class Length:
 LENGTHS: Mapping[str, Length] = {
     "full": Length(epochs=100, batches=50, every=5, optimizer=SGD(learning_rate=1e-3)),
     "cpu": Length(
-        epochs=3,
+        epochs=8,
         batches=40,
         every=1,
         learning_rate=3e-3,

@@ -13,7 +13,6 @@ adds that exactly, `order="first"` leaves it out. Over one step the two are the 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -27,6 +26,7 @@ from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Inputs, Step
 from fenchel.names import unknown
 from fenchel.objectives.learned import LearnedObjective
+from fenchel.train.meta.tangent import FixedConvolutions, duals
 
 Order = Literal["first", "second"]
 
@@ -181,8 +181,8 @@ def _without_roots_of_zero(sensitivity: Tensors, gradients: Tensors) -> Tensors:
 
 def _by_tangent(step: Step, past: _Taken, sensitivity: Tensors) -> list[Tensor]:
     """grad_phi < grad_h m_phi(h), J_theta h . v_g >, J_theta h . v_g in forward mode."""
-    with torch.no_grad(), forward_ad.dual_level():
-        moving = _duals(past.before.parameters, sensitivity)
+    with torch.no_grad(), forward_ad.dual_level(), FixedConvolutions():
+        moving = duals(past.before.parameters, sensitivity)
         logits = _logits(step, moving, past.before, past.inputs)
         tangent = forward_ad.unpack_dual(logits).tangent  # type: ignore[no-untyped-call]
     if tangent is None:  # no moving parameter reaches the logits
@@ -221,16 +221,6 @@ def _by_double_backward(
 
 def _logits(step: Step, moving: Tensors, state: State, inputs: Inputs) -> Tensor:
     return step.logits(step.network({**moving, **state.statistics}, inputs))
-
-
-def _duals(values: Tensors, tangents: Tensors) -> Tensors:
-    with warnings.catch_warnings():
-        # The first dual tensor of a process makes torch load rules through its own deprecated jit.
-        warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
-        return {
-            name: forward_ad.make_dual(value, tangents[name].to(value.dtype))  # type: ignore[no-untyped-call]
-            for name, value in values.items()
-        }
 
 
 def _leaves(tensors: Tensors) -> Tensors:
