@@ -31,7 +31,9 @@ class Length:
     Attributes:
         epochs, batches, every, learning_rate, schedule: as in `Recipe`. Shifts are visited one by one, as
             they are when objectives are scored: the statistics of a batch of several shifts are others.
-        optimizer: of the adaptation, for learning and for all objectives that are scored.
+        optimizer: of the adaptation, for learning and for all objectives that are scored. The gradient
+            looks one step ahead and momentum carries further: where the objective is updated at every
+            batch, it grows until adaptation overshoots, unless there is no momentum.
         fit_logits: how many logits the fits are made on.
     """
 
@@ -58,23 +60,21 @@ class Length:
         )
 
     def __str__(self) -> str:
-        kind = type(self.optimizer).__name__
-        rate = getattr(self.optimizer, "learning_rate", None)
         return (
             f"learned in {self.epochs} epochs of {self.batches} batches, an update every {self.every}; "
-            f"adaptation by {kind} {rate:g}"
+            f"adaptation by {self.optimizer}"
         )
 
 
 LENGTHS: Mapping[str, Length] = {
     "full": Length(epochs=100, batches=50, every=5, optimizer=SGD(learning_rate=1e-3)),
     "cpu": Length(
-        epochs=8,
+        epochs=4,
         batches=40,
         every=1,
         learning_rate=3e-3,
         schedule="cosine",
-        optimizer=SGD(learning_rate=1e-2),
+        optimizer=SGD(learning_rate=1e-1, momentum=0.0, nesterov=False),
     ),
     "smoke": Length(
         epochs=1, batches=4, every=2, optimizer=SGD(learning_rate=1e-2), fit_logits=100
