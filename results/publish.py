@@ -87,9 +87,10 @@ def number(row: Row, column: str, digits: int = 2) -> str:
     return f"{float(row[column]):.{digits}f}" if row[column] else "-"
 
 
-def with_spread(row: Row, column: str) -> str:
-    spread = f" ± {number(row, f'{column}_spread')}" if row[f"{column}_spread"] else ""
-    return number(row, column) + spread
+def with_spread(row: Row, column: str, digits: int = 2) -> str:
+    """The same with the standard deviation over seeds, where there is one."""
+    spread = row[f"{column}_spread"]
+    return number(row, column, digits) + (f" ± {float(spread):.{digits}f}" if spread else "")
 
 
 def interval(row: Row) -> str:
@@ -146,6 +147,47 @@ def sources() -> str:
     return to_markdown(layout).rstrip() + "\n"
 
 
+def learned_errors() -> str:
+    """Learned objectives and their fits beside the baselines, with the paired difference."""
+    rows = rows_of("fig-meta-errors")
+    lowest = {
+        key: min(float(row["ours"]) for row in rows if (row["source"], row["task_loss"]) == key)
+        for key in {(row["source"], row["task_loss"]) for row in rows}
+    }
+    entries = tuple(
+        (
+            *(Entry(row[key]) for key in ("source", "task_loss", "objective")),
+            Entry(with_spread(row, "ours"), "best" if float(row["ours"]) == least else ""),
+            Entry(number(row, "paper")),
+            Entry(interval(row)),
+        )
+        for row in rows
+        for least in [lowest[row["source"], row["task_loss"]]]
+    )
+    headings = ("source", "task loss", "objective", "ours", "paper", "minus conjugate [95 %]")
+    return to_markdown(Layout("", headings, entries, 3)).rstrip() + "\n"
+
+
+def learned_fits() -> str:
+    """Which formula explains the learned objectives."""
+    entries = tuple(
+        (
+            *(Entry(row[key]) for key in ("source", "task_loss")),
+            Entry(with_spread(row, "r2_entropy", 3)),
+            Entry(with_spread(row, "r2_quadratic", 3)),
+            Entry(with_spread(row, "aic_quadratic_minus_entropy", 0)),
+            Entry(f"{row['entropy_better']} of {row['seeds']}"),
+            Entry(with_spread(row, "temperature", 1)),
+        )
+        for row in rows_of("fig-meta-fits")
+    )
+    headings = (
+        "source", "task loss", "R² entropy", "R² quadratic", "AIC quadratic - entropy",
+        "seeds with entropy better", "fitted T",
+    )  # fmt: skip
+    return to_markdown(Layout("", headings, entries, 2)).rstrip() + "\n"
+
+
 def render(template: str) -> str:
     """A template with the numbers filled in."""
     environment = jinja2.Environment(
@@ -159,6 +201,8 @@ def render(template: str) -> str:
         "has": lambda name: bool(rows_of(name)),
         "table": table,
         "sources": sources,
+        "learned_errors": learned_errors,
+        "learned_fits": learned_fits,
         "rows": rows_of,
         "number": number,
     }

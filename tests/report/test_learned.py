@@ -18,6 +18,7 @@ from fenchel.objectives import LearnedObjective, LossNetwork, Objective, Quadrat
 from fenchel.report.learned_grid import learned_grid_figure
 from fenchel.report.learned_numbers import error_table, fit_table, learned_csv
 from fenchel.report.learned_page import write_learned_page
+from fenchel.report.learned_summary import errors_csv, fits_csv
 from fenchel.report.learned_verdict import learned_verdict, paired_difference
 from fenchel.report.style import save
 from fenchel.train.meta import fit
@@ -78,6 +79,25 @@ def test_tables_show_mean_and_spread_beside_the_paper(outcome: MetaOutcome) -> N
     assert ("squared", "squared", "bn", "32.00 ± 0.00", "-", "") in texts
     fits = [tuple(entry.text for entry in row) for row in fit_table(outcome).rows]
     assert [row[5] for row in fits] == ["2 of 2", "2 of 2", "0 of 2", "0 of 2"]
+
+
+def test_summaries_hold_means_and_the_paired_difference_to_the_conjugate(
+    outcome: MetaOutcome,
+) -> None:
+    rows = list(csv.DictReader(io.StringIO(errors_csv(outcome, PRESETS["fig-meta"].lines))))
+    by_key = {(row["source"], row["task_loss"], row["objective"]): row for row in rows}
+    assert len(by_key) == len(rows) == 2 * 2 * 6
+    row = by_key["cross-entropy", "squared", "entropy"]
+    assert (row["ours"], row["paper"]) == ("31.0", "13.14")
+    assert [float(row[key]) for key in ("minus_conjugate", "low", "high")] == [3.5, 3.5, 3.5]
+    assert by_key["squared", "squared", "conjugate"]["minus_conjugate"] == ""
+    fits = list(csv.DictReader(io.StringIO(fits_csv(outcome))))
+    assert [(row["seeds"], row["entropy_better"]) for row in fits] == [("2", "2")] * 2 + [
+        ("2", "0")
+    ] * 2
+    assert float(fits[0]["temperature"]) == pytest.approx(1.5, abs=1e-6)
+    assert float(fits[0]["r2_entropy"]) == pytest.approx(1)
+    assert float(fits[0]["aic_quadratic_minus_entropy"]) > 0
 
 
 def test_words_follow_from_the_numbers(outcome: MetaOutcome) -> None:

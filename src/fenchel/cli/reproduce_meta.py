@@ -37,6 +37,7 @@ def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str)
     from fenchel.report.learned_grid import learned_grid_figure
     from fenchel.report.learned_numbers import error_table, fit_table, learned_csv
     from fenchel.report.learned_page import write_learned_page
+    from fenchel.report.learned_summary import errors_csv, fits_csv
     from fenchel.report.learned_verdict import learned_verdict
 
     preset, numbers = planned.preset, learned_csv(outcome)
@@ -45,7 +46,12 @@ def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str)
     show_tables(tables, form, numbers)
     notes = [f"note: {text}" for text in preset.notes]
     tell(out if form == "terminal" else err, [*verdict, *notes])
-    write_atomically(where / f"{preset.name}.csv", numbers.encode())
+    for suffix, text in {
+        "": numbers,
+        "-errors": errors_csv(outcome, preset.lines),
+        "-fits": fits_csv(outcome),
+    }.items():
+        write_atomically(where / f"{preset.name}{suffix}.csv", text.encode())
     figure = learned_grid_figure(outcome.learned)
     save_figure(figure, where / preset.name)
     write_learned_page(

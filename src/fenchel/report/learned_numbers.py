@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from fenchel.bench.presets.base import Line
 from fenchel.bench.presets.meta_pieces import Learned, MetaOutcome
 from fenchel.objectives import Quadratic, ScaledEntropy
@@ -55,6 +58,13 @@ def mean_errors(outcome: MetaOutcome, entries: Sequence[Learned]) -> dict[str, M
     """By objective: the mean over corruptions, a value a seed."""
     by_seed = [means(outcome.errors_of(entry)) for entry in entries]
     return {name: Measurement(tuple(errors[name] for errors in by_seed)) for name in by_seed[0]}
+
+
+def errors_by_seed(
+    outcome: MetaOutcome, entries: Sequence[Learned], name: str
+) -> npt.NDArray[np.float64]:
+    """The errors of one objective: (seeds, corruptions)."""
+    return np.array([list(outcome.errors_of(entry)[name].values()) for entry in entries])
 
 
 def fit_table(outcome: MetaOutcome) -> Layout:

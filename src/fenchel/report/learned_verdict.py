@@ -12,7 +12,7 @@ from scipy import stats
 
 from fenchel.bench.presets.meta import BASELINES, EXPECTED
 from fenchel.bench.presets.meta_pieces import Learned, MetaOutcome
-from fenchel.report.learned_numbers import grouped
+from fenchel.report.learned_numbers import errors_by_seed, grouped
 from fenchel.report.tables import Measurement
 
 CONFIDENCE = 0.95
@@ -99,12 +99,7 @@ def _compared(outcome: MetaOutcome, entries: Sequence[Learned]) -> list[str]:
     found = []
     for first, second in pairs:
         difference = paired_difference(
-            _errors(outcome, entries, first), _errors(outcome, entries, second)
+            errors_by_seed(outcome, entries, first), errors_by_seed(outcome, entries, second)
         )
         found.append(f"{first} against {second}: {difference.word}, {difference}")
     return found
-
-
-def _errors(outcome: MetaOutcome, entries: Sequence[Learned], name: str) -> npt.NDArray[np.float64]:
-    """(seeds, corruptions)."""
-    return np.array([list(outcome.errors_of(entry)[name].values()) for entry in entries])
