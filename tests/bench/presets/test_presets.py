@@ -124,7 +124,7 @@ def test_the_severities_average_to_the_papers_mean() -> None:
         assert sum(errors) / 5 == pytest.approx(mean, abs=0.011)
 
 
-def test_scales_change_images_batch_size_and_seeds_alone() -> None:
+def test_the_full_scale_is_the_papers_and_the_smoke_scale_is_small() -> None:
     for preset, line in LINES:
         full = PRESETS[preset].scale(line, "full")
         assert (full.limit, full.batch_size) == (None, 200)
