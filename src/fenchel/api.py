@@ -55,6 +55,7 @@ def adapt(
     update_every: int = 1,
     logits: Callable[[Any], Tensor] | None = None,
     channels_last: bool | None = None,
+    winograd: bool = True,
     compile: bool = False,  # noqa: A002
     seed: int = 0,
     **options: Any,
@@ -78,6 +79,7 @@ def adapt(
     update_every: update on every k-th batch only; the others are predicted with what was learnt.
     logits: picks the logits, classes on the last axis, out of what the model returns.
     channels_last: images in channels-last memory; by default where a batch is large enough to gain.
+    winograd: wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
     compile: run the network through torch.compile (its first batch takes a minute or more).
 
     >>> import fenchel
@@ -126,6 +128,7 @@ def adapt(
             update_every=update_every,
             logits=logits or pick_logits,
             channels_last=channels_last,
+            winograd=winograd,
             compile=compile,
             seed=seed,
         ),

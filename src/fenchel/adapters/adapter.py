@@ -30,6 +30,7 @@ from fenchel.adapters.parameters import Selection, moving_names
 from fenchel.adapters.reuse import Reuse
 from fenchel.adapters.state import State, fresh_counts
 from fenchel.adapters.step import Inputs, Network, Step
+from fenchel.adapters.winograd import use_winograd
 from fenchel.objectives import Objective
 
 CHANNELS_LAST_ELEMENTS = 2**18
@@ -52,6 +53,7 @@ class Settings:
     update_every: int = 1
     logits: Callable[[Any], Tensor] = guards.pick_logits
     channels_last: bool | None = None
+    winograd: bool = True
     compile: bool = False
     seed: int = 0
 
@@ -293,6 +295,8 @@ class Adapter(nn.Module):
         if run is functional_call and self._names:
             # On a skeleton of its own: the source's passes must not meet what an update kept.
             twin = network.module if statistics == "batch" else skeleton(plain)
+            if self.settings.winograd:
+                use_winograd(twin)
             network = replace(network, module=twin, reuse=Reuse(twin, self._names))
         self._step = Step(
             network=network,

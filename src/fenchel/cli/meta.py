@@ -44,7 +44,7 @@ def train(
         typer.Option(help="Score on this one; repeatable. Default: the fifteen test ones."),
     ] = None,
     task_loss: Annotated[
-        str, typer.Option(help="Of the adapted model: cross-entropy or squared.")
+        str, typer.Option(help="Of the adapted model: cross-entropy, squared or brier.")
     ] = "cross-entropy",
     order: Annotated[
         str, typer.Option(help="first or second; they differ where --unroll is above 1.")

@@ -33,6 +33,7 @@ def learned_grid_figure(learned: Sequence[Learned], *, moving: int = 0) -> Figur
         for row, source in zip(panels, sources, strict=True):
             for panel, task in zip(row, tasks, strict=True):
                 found = [e for e in learned if (e.source, e.task_loss) == (source, task)]
+                panel.set_visible(bool(found))
                 _draw(panel, found, moving)
                 panel.set_title(f"source {source}, task {task}")
         figure.supxlabel("logit of one class, the others at rest", fontsize=9)

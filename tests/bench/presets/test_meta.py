@@ -60,10 +60,11 @@ def test_baselines_are_scored_once_for_a_source_and_a_seed(
     lines = [replace(line, scale=replace(line.scale, seeds=seeds)) for line in planned.lines]
     pieces = pieces_of(replace(planned, lines=tuple(lines)), tmp_path)
     for source in SOURCES:
-        for task_loss in (*TASK_LOSSES, None):
+        for task_loss in (*TASK_LOSSES[source], None):
             found = [p.seed for p in pieces if (p.source, p.task_loss) == (source, task_loss)]
             assert found == [0, 1, 2]
-    assert len({piece.folder for piece in pieces}) == len(pieces) == 18
+    assert len({piece.folder for piece in pieces}) == len(pieces) == 21
+    assert [piece.task_loss for piece in pieces[-6:]] == [None] * 6  # short ones last
 
 
 def test_a_source_that_is_missing_leaves_the_other_one(planned: PresetPlan, tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_workers_and_interruptions_leave_no_mark_on_the_numbers(
 
     rows = list(csv.DictReader(io.StringIO(numbers)))
     keys = [(row["source"], row["task_loss"], row["objective"]) for row in rows]
-    assert len(set(keys)) == len(keys) == 3 + 2 * 3
+    assert len(set(keys)) == len(keys) == 3 + 3 * 3
     assert {key[2] for key in keys if not key[1]} == set(BASELINES)
     for row in rows:
         errors = [float(row[f"{name}_5"]) for name in TEST_CORRUPTIONS]
@@ -116,7 +117,7 @@ def test_workers_and_interruptions_leave_no_mark_on_the_numbers(
     # For cross-entropy the conjugate objective is the entropy.
     by_key = dict(zip(keys, (row["error"] for row in rows), strict=True))
     assert by_key["cross-entropy", "", "entropy"] == by_key["cross-entropy", "", "conjugate"]
-    assert len(learned_verdict(outcome)) == 2 * (1 + 5)
+    assert len(learned_verdict(outcome)) == 3 * (1 + 5)
 
 
 def test_the_papers_numbers_are_those_of_its_figure() -> None:

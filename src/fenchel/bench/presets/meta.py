@@ -10,7 +10,12 @@ from fenchel.bench.presets.base import Line, Preset, Run, Scale, SourceModel, ad
 from fenchel.train.meta import Recipe
 
 META = "fig-meta"
-TASK_LOSSES = ("cross-entropy", "squared")
+TASK_LOSSES: Mapping[str, tuple[str, ...]] = {
+    "cross-entropy": ("cross-entropy", "squared", "brier"),
+    "squared": ("cross-entropy", "squared"),
+}
+"""By source. The squared loss wants logits of 0 and 1, far from those of a cross-entropy source; the Brier
+score is what it is for the probabilities of such a source."""
 EXPECTED = {"cross-entropy": "entropy", "squared": "quadratic"}
 """The paper's finding, our hypothesis: the fit that explains what is learned, by source."""
 BASELINES = ("bn", "entropy", "conjugate")

@@ -103,26 +103,27 @@ class MetaOutcome:
 def pieces_of(planned: PresetPlan, where: Path, device: str = "cpu") -> tuple[Piece, ...]:
     """The pieces for every source that is here with all of its data, the long ones first."""
     found = []
-    for task_loss in (*TASK_LOSSES, None):
-        for line in planned.lines:
-            if line.missing or line.checkpoint is None:
-                continue
-            loss = line.line.source.loss
-            found += [
-                Piece(
-                    source=loss,
-                    task_loss=task_loss,
-                    seed=seed,
-                    checkpoint=line.checkpoint.path,
-                    data=line.line.data,
-                    limit=line.scale.limit,
-                    batch_size=line.scale.batch_size,
-                    length=LENGTHS[planned.scale],
-                    folder=where / planned.scale / loss / f"{task_loss or 'baselines'}-{seed}",
-                    device=device,
-                )
-                for seed in line.scale.seeds
-            ]
+    for line in planned.lines:
+        if line.missing or line.checkpoint is None:
+            continue
+        loss = line.line.source.loss
+        found += [
+            Piece(
+                source=loss,
+                task_loss=task_loss,
+                seed=seed,
+                checkpoint=line.checkpoint.path,
+                data=line.line.data,
+                limit=line.scale.limit,
+                batch_size=line.scale.batch_size,
+                length=LENGTHS[planned.scale],
+                folder=where / planned.scale / loss / f"{task_loss or 'baselines'}-{seed}",
+                device=device,
+            )
+            for task_loss in (*TASK_LOSSES[loss], None)
+            for seed in line.scale.seeds
+        ]
+    found.sort(key=lambda piece: piece.task_loss is None)
     return tuple(found)
 
 

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from torch import Tensor
 
 from fenchel._version import __version__
 from fenchel.adapters import SGD, Optimizer
 from fenchel.data.stream import Shift
-from fenchel.losses import CrossEntropy, Loss, OneOfMany, SquaredLoss, parse
+from fenchel.losses import CrossEntropy, OneOfMany, SquaredLoss, parse
 from fenchel.models import Checkpoint
 from fenchel.names import unknown
 from fenchel.train.meta.gradient import Order
 from fenchel.train.schedule import SCHEDULES
 
-TASK_LOSSES: dict[str, Loss] = {"cross-entropy": CrossEntropy(), "squared": SquaredLoss()}
+
+def squared_of_probabilities(h: Tensor, labels: Tensor) -> Tensor:
+    """The Brier score: the squared loss of the softmax, up to a constant."""
+    return SquaredLoss()(h.softmax(-1), labels)
+
+
+TASK_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross-entropy": CrossEntropy(),
+    "squared": SquaredLoss(),
+    "brier": squared_of_probabilities,
+}
 Setting = Literal["mixed", "reset"]
 NOT_DECIDING = ("fenchel", "checkpoint")
 """Entries of a protocol in which a continued run may differ."""
@@ -30,7 +41,8 @@ class Recipe:
     """How an objective is learned; the defaults are the paper's, where it says.
 
     Attributes:
-        task_loss: of the adapted model at the true labels: `cross-entropy` or `squared`.
+        task_loss: of the adapted model at the true labels: `cross-entropy`, `squared`, or `brier`, the
+            squared loss of the softmax, for sources whose logits are no probabilities.
         sizes: arguments of `LossNetwork`, but for the classes.
         optimizer: of the adaptation: SGD or Adam of `fenchel.adapters`.
         epochs: in each the model starts from the source again.
