@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-WIDE = 256
+WIDE = 160
 """Channels, in and out, from which the products saved outweigh the transforms."""
 OUTPUT, TILE = 4, 6
 """Pixels along the side of a tile, after and before the convolution."""
