@@ -178,12 +178,16 @@ def learned_fits() -> str:
             Entry(with_spread(row, "aic_quadratic_minus_entropy", 0)),
             Entry(f"{row['entropy_better']} of {row['seeds']}"),
             Entry(with_spread(row, "temperature", 1)),
+            Entry(with_spread(row, "r2_linear", 3)),
+            Entry(with_spread(row, "beyond_linear_entropy", 3)),
+            Entry(with_spread(row, "beyond_linear_quadratic", 3)),
         )
         for row in rows_of("fig-meta-fits")
     )
     headings = (
         "source", "task loss", "R² entropy", "R² quadratic", "AIC quadratic - entropy",
-        "seeds with entropy better", "fitted T",
+        "seeds with entropy better", "fitted T", "R² linear", "beyond it: entropy",
+        "beyond it: quadratic",
     )  # fmt: skip
     return to_markdown(Layout("", headings, entries, 2)).rstrip() + "\n"
 

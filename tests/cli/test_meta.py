@@ -102,7 +102,7 @@ def test_fit_says_which_formula_explains_it_and_plot_draws_both(fenchel, trained
     fits = json.loads((trained / "meta" / "fit.json").read_text())
     assert fits["better"] in ("entropy", "quadratic")
     assert fits["samples"] == 200
-    assert {"alpha", "T", "C", "r_squared", "aic"} < set(fits["entropy"])
+    assert {"alpha", "T", "C", "r_squared", "aic", "beyond_linear"} < set(fits["entropy"])
     assert {"A", "C", "r_squared", "aic"} < set(fits["quadratic"])
     scores = json.loads((trained / "meta" / "fit-scores.json").read_text())
     assert list(scores["errors"])[-3:] == ["learned", "entropy fit", "quadratic fit"]

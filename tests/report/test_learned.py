@@ -98,6 +98,8 @@ def test_summaries_hold_means_and_the_paired_difference_to_the_conjugate(
     assert float(fits[0]["temperature"]) == pytest.approx(1.5, abs=1e-6)
     assert float(fits[0]["r2_entropy"]) == pytest.approx(1)
     assert float(fits[0]["aic_quadratic_minus_entropy"]) > 0
+    assert float(fits[0]["beyond_linear_entropy"]) == pytest.approx(1)
+    assert float(fits[0]["beyond_linear_quadratic"]) < float(fits[0]["beyond_linear_entropy"])
 
 
 def test_words_follow_from_the_numbers(outcome: MetaOutcome) -> None:

@@ -184,7 +184,8 @@ def _logits(
 def _show_fits(fits: Fits) -> None:
     for name, found in fits.by_name().items():
         out.print(
-            f"{name}: R² {found.r_squared:.4f}, AIC {found.aic:.1f}, {found.objective!r}",
+            f"{name}: R² {found.r_squared:.4f} (beyond linear {found.beyond_linear:.4f}), "
+            f"AIC {found.aic:.1f}, {found.objective!r}",
             soft_wrap=True,
             highlight=False,
         )

@@ -81,6 +81,11 @@ def fit_table(outcome: MetaOutcome) -> Layout:
         temperature = Measurement(
             tuple(entry.fits.entropy.objective.temperature for entry in entries)
         )
+        linear = Measurement(tuple(entry.fits.linear for entry in entries))
+        beyond = [
+            Measurement(tuple(entry.fits.by_name()[name].beyond_linear for entry in entries))
+            for name in ("entropy", "quadratic")
+        ]
         wins = sum(entry.fits.better == "entropy" for entry in entries)
         rows.append(
             (
@@ -91,18 +96,23 @@ def fit_table(outcome: MetaOutcome) -> Layout:
                 Entry(gap.text(0), value=gap.mean),
                 Entry(f"{wins} of {len(entries)}", value=wins),
                 Entry(temperature.text(2), value=temperature.mean),
+                *(Entry(share.text(3), value=share.mean) for share in (linear, *beyond)),
             )
         )
     headings = (
         "source", "task loss", "R² entropy", "R² quadratic", "AIC quadratic - entropy",
-        "entropy better", "fitted T",
+        "entropy better", "fitted T", "R² linear", "beyond it: entropy", "quadratic",
     )  # fmt: skip
-    caption = "fits to the learned objectives, mean ± standard deviation over seeds; a lower AIC is better"
+    caption = (
+        "fits to the learned objectives, mean ± standard deviation over seeds; a lower AIC is better; beyond "
+        "it: the share that a formula explains of what no linear function of the logits does"
+    )
     return Layout(caption, headings, tuple(rows), 2)
 
 
 _FIT_HEADINGS = (
     "better", "r2_entropy", "r2_quadratic", "aic_entropy", "aic_quadratic",
+    "r2_linear", "beyond_linear_entropy", "beyond_linear_quadratic",
     "entropy_alpha", "entropy_T", "entropy_C", "quadratic_A", "quadratic_C",
 )  # fmt: skip
 
@@ -146,6 +156,7 @@ def _fit_values(fits: Fits) -> tuple[object, ...]:
         fits.better,
         *quality,
         *criteria,
+        *(fits.linear, fits.entropy.beyond_linear, fits.quadratic.beyond_linear),
         *(entropy.alpha, entropy.temperature, entropy.offset),
         *(quadratic.a, quadratic.offset),
     )

@@ -43,10 +43,16 @@ def fits_csv(outcome: MetaOutcome) -> str:
             Measurement(tuple(fit.quadratic.r_squared for fit in fits)),
             Measurement(tuple(fit.quadratic.aic - fit.entropy.aic for fit in fits)),
             Measurement(tuple(fit.entropy.objective.temperature for fit in fits)),
+            Measurement(tuple(fit.linear for fit in fits)),
+            Measurement(tuple(fit.entropy.beyond_linear for fit in fits)),
+            Measurement(tuple(fit.quadratic.beyond_linear for fit in fits)),
         )
         wins = sum(fit.better == "entropy" for fit in fits)
         numbers = [number for one in measured for number in (one.mean, one.spread)]
         rows.append((source, task_loss, len(fits), wins, *numbers))
-    names = ("r2_entropy", "r2_quadratic", "aic_quadratic_minus_entropy", "temperature")
+    names = (
+        "r2_entropy", "r2_quadratic", "aic_quadratic_minus_entropy", "temperature",
+        "r2_linear", "beyond_linear_entropy", "beyond_linear_quadratic",
+    )  # fmt: skip
     headings = [heading for name in names for heading in (name, f"{name}_spread")]
     return to_csv(("source", "task_loss", "seeds", "entropy_better", *headings), rows)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy.optimize import least_squares
@@ -54,6 +55,38 @@ def test_an_inexact_fit_equals_a_general_least_squares_solver():
     total = ((values - values.mean()) ** 2).sum()
     assert found.entropy.r_squared == pytest.approx(1 - 2 * best.cost / total, abs=1e-6)
     assert 0.5 < found.entropy.r_squared < 0.9999
+
+
+def test_a_preference_for_classes_hides_no_formula():
+    h = torch.randn(400, 6, dtype=torch.float64)
+    preferred = torch.arange(6.0, dtype=torch.float64)
+    hidden = {
+        "quadratic": lambda h: Quadratic(a=-0.25)(h) + h @ preferred,
+        "entropy": lambda h: ScaledEntropy(alpha=2.0, temperature=0.5)(h) + h @ preferred,
+    }
+    for name, objective in hidden.items():
+        found = fit(objective, h)
+        assert found.by_name()[name].r_squared < 0.2
+        assert found.by_name()[name].beyond_linear == pytest.approx(1)
+        other = "entropy" if name == "quadratic" else "quadratic"
+        assert found.by_name()[other].beyond_linear < 0.99
+
+
+def test_shares_beyond_linear_are_those_of_one_large_regression():
+    h = torch.randn(300, 5, dtype=torch.float64)
+    values = (Entropy(temperature=0.3)(h) + h[:, 0] ** 3).numpy()
+    found = fit(lambda h: torch.tensor(values), h)
+
+    def explained(*columns):
+        design = np.column_stack([np.ones(len(h)), h.numpy(), *columns])
+        left = values - design @ np.linalg.lstsq(design, values)[0]
+        return 1 - (left @ left) / ((values - values.mean()) ** 2).sum()
+
+    both = explained(h.square().sum(-1).numpy())
+    assert found.linear == pytest.approx(explained())
+    assert found.quadratic.beyond_linear == pytest.approx(
+        (both - explained()) / (1 - explained()), abs=1e-9
+    )
 
 
 def test_aic_is_that_of_gaussian_residuals():

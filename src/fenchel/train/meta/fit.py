@@ -4,6 +4,10 @@
     quadratic   sum_i (A h_i^2 + C)                 two parameters
 
 Both are least squares over logits: given T, all else is linear, and T is found on a line.
+
+A learned objective knows the classes and may prefer some of them: a linear function of the logits, which
+neither formula has. So each is judged twice, as it is and `beyond_linear`: by the share that it explains
+of what no linear function does (both sides are projected off those first).
 """
 
 from __future__ import annotations
@@ -42,12 +46,15 @@ class Fit:
         r_squared: the share of the variance that it explains.
         aic: Akaike's criterion under Gaussian residuals, n log(RSS / n) + 2 (parameters + 1).
         parameters: the number of fitted parameters.
+        beyond_linear: the share that it explains, with parameters of its own, of what is left when a
+            linear function of the logits is fitted as well.
     """
 
     objective: Objective
     r_squared: float
     aic: float
     parameters: int
+    beyond_linear: float
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class Fits:
     """Both fits to one learned objective, and the logits that they were made on.
 
     Attributes:
+        linear: the share of the variance that a linear function of the logits explains.
         samples: the number of logit vectors.
         low, high: the range of all their entries.
         resting: their mean, (classes,): where logits stay while one of them moves.
@@ -62,6 +70,7 @@ class Fits:
 
     entropy: Fit
     quadratic: Fit
+    linear: float
     samples: int
     low: float
     high: float
@@ -86,6 +95,7 @@ class Fits:
             "samples": self.samples,
             "range": [self.low, self.high],
             "resting": list(self.resting),
+            "linear": {"r_squared": self.linear},
             "entropy": {
                 "formula": "alpha * H(softmax(h / T)) - C",
                 "alpha": entropy.alpha,
@@ -114,14 +124,11 @@ class Fits:
                 alpha=entropy["alpha"], offset=entropy["C"], temperature=entropy["T"]
             )
             low, high = record["range"]
+            flat = Quadratic(a=quadratic["A"], offset=quadratic["C"])
             return Fits(
-                Fit(made, entropy["r_squared"], entropy["aic"], 3),
-                Fit(
-                    Quadratic(a=quadratic["A"], offset=quadratic["C"]),
-                    quadratic["r_squared"],
-                    quadratic["aic"],
-                    2,
-                ),
+                Fit(made, entropy["r_squared"], entropy["aic"], 3, entropy["beyond_linear"]),
+                Fit(flat, quadratic["r_squared"], quadratic["aic"], 2, quadratic["beyond_linear"]),
+                record["linear"]["r_squared"],
                 record["samples"],
                 low,
                 high,
@@ -155,9 +162,11 @@ def fit(objective: Objective, logits: Tensor) -> Fits:
             f"a fit needs an objective that varies over the logits; this one is {values[0]:g} "
             "everywhere. Learn it for longer."
         )
+    rest = _Rest(h.numpy(), values)
     return Fits(
-        _fit_entropy(h, values),
-        _fit_quadratic(h, values),
+        _fit_entropy(h, values, rest),
+        _fit_quadratic(h, values, rest),
+        rest.linear,
         len(h),
         h.min().item(),
         h.max().item(),
@@ -165,29 +174,54 @@ def fit(objective: Objective, logits: Tensor) -> Fits:
     )
 
 
-def _fit_entropy(h: Tensor, values: Column) -> Fit:
-    def at(log_temperature: float) -> tuple[float, Column]:
-        entropies = CrossEntropy().conjugate(h / np.exp(log_temperature)).numpy()
-        return _least_squares(entropies, values)
+class _Rest:
+    """What linear functions of the logits leave of the values, and of the columns of a formula."""
 
-    lowest, highest = np.log(TEMPERATURES)
-    grid = np.linspace(lowest, highest, COARSE)
-    best = int(np.argmin([at(place)[0] for place in grid]))
-    around = (grid[max(0, best - 1)], grid[min(COARSE - 1, best + 1)])
-    refine: Callable[[float], float] = lambda place: at(place)[0]  # noqa: E731
-    found = minimize_scalar(refine, bounds=around, method="bounded", options={"xatol": 1e-10})
-    place = float(found.x) if found.fun <= at(grid[best])[0] else float(grid[best])
-    residual, (alpha, offset) = at(place)
+    def __init__(self, h: Column, values: Column) -> None:
+        self.basis = np.linalg.qr(np.column_stack([np.ones(len(h)), h]))[0]
+        self.values = self.of(values)
+        self.total = float(self.values @ self.values)
+        self.linear = 1 - self.total / _variation(values)
+
+    def of(self, column: Column) -> Column:
+        left: Column = column - self.basis @ (self.basis.T @ column)
+        return left
+
+    def explained(self, column: Column) -> float:
+        """The share of what is left that a multiple of `column` explains; 1 if nothing is left."""
+        residual, _ = _least_squares(self.of(column), self.values)
+        return 1 - residual / self.total if self.total > 0 else 1.0
+
+
+def _fit_entropy(h: Tensor, values: Column, rest: _Rest) -> Fit:
+    def column(log_temperature: float) -> Column:
+        entropies: Column = CrossEntropy().conjugate(h / np.exp(log_temperature)).numpy()
+        return entropies
+
+    place = _lowest(lambda place: _least_squares(column(place), values)[0])
+    residual, (alpha, offset) = _least_squares(column(place), values)
     made = ScaledEntropy(
         alpha=float(alpha), offset=-float(offset), temperature=float(np.exp(place))
     )
-    return _judged(made, residual, values, parameters=3)
+    beyond = rest.explained(column(_lowest(lambda place: -rest.explained(column(place)))))
+    return _judged(made, residual, values, beyond, parameters=3)
 
 
-def _fit_quadratic(h: Tensor, values: Column) -> Fit:
-    residual, (a, offset) = _least_squares(h.square().sum(-1).numpy(), values)
+def _lowest(cost: Callable[[float], float]) -> float:
+    """The logarithm of the temperature of the lowest cost: the best on a grid, refined."""
+    first, last = np.log(TEMPERATURES)
+    grid = np.linspace(first, last, COARSE)
+    best = int(np.argmin([cost(place) for place in grid]))
+    around = (grid[max(0, best - 1)], grid[min(COARSE - 1, best + 1)])
+    found = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-10})
+    return float(found.x) if found.fun <= cost(grid[best]) else float(grid[best])
+
+
+def _fit_quadratic(h: Tensor, values: Column, rest: _Rest) -> Fit:
+    squares = h.square().sum(-1).numpy()
+    residual, (a, offset) = _least_squares(squares, values)
     made = Quadratic(a=float(a), offset=float(offset) / h.shape[-1])
-    return _judged(made, residual, values, parameters=2)
+    return _judged(made, residual, values, rest.explained(squares), parameters=2)
 
 
 def _least_squares(column: Column, values: Column) -> tuple[float, Column]:
@@ -200,13 +234,23 @@ def _least_squares(column: Column, values: Column) -> tuple[float, Column]:
     return float(residual @ residual), np.array([slope, constant])
 
 
-def _judged(made: Objective, residual: float, values: Column, *, parameters: int) -> Fit:
-    count, total = len(values), float(((values - values.mean()) ** 2).sum())
+def _variation(values: Column) -> float:
+    return float(((values - values.mean()) ** 2).sum())
+
+
+def _judged(
+    made: Objective, residual: float, values: Column, beyond_linear: float, *, parameters: int
+) -> Fit:
+    count = len(values)
     # An exact fit leaves rounding alone, and its logarithm must stay finite.
     least = count * (np.finfo(np.float64).eps * float(np.abs(values).max())) ** 2
     aic = count * float(np.log(max(residual, least) / count)) + 2 * (parameters + 1)
-    return Fit(made, 1 - residual / total, aic, parameters)
+    return Fit(made, 1 - residual / _variation(values), aic, parameters, beyond_linear)
 
 
 def _quality(found: Fit) -> dict[str, float]:
-    return {"r_squared": found.r_squared, "aic": found.aic}
+    return {
+        "r_squared": found.r_squared,
+        "aic": found.aic,
+        "beyond_linear": found.beyond_linear,
+    }
