@@ -78,7 +78,7 @@ def test_tables_show_mean_and_spread_beside_the_paper(outcome: MetaOutcome) -> N
     assert ("cross-entropy", "squared", "learned", "27.50 ± 0.71", "12.35", "+15.15") in texts
     assert ("squared", "squared", "bn", "32.00 ± 0.00", "-", "") in texts
     fits = [tuple(entry.text for entry in row) for row in fit_table(outcome).rows]
-    assert [row[5] for row in fits] == ["2 of 2", "2 of 2", "0 of 2", "0 of 2"]
+    assert [row[2] for row in fits] == ["2 of 2", "2 of 2", "0 of 2", "0 of 2"]
 
 
 def test_summaries_hold_means_and_the_paired_difference_to_the_conjugate(

@@ -67,42 +67,58 @@ def errors_by_seed(
     return np.array([list(outcome.errors_of(entry)[name].values()) for entry in entries])
 
 
+def fit_measures(entries: Sequence[Learned]) -> dict[str, Measurement]:
+    """How well the formulas explain the objectives of several seeds: a number a seed, by name."""
+    fits = [entry.fits for entry in entries]
+    return {
+        "r2_entropy": Measurement(tuple(fit.entropy.r_squared for fit in fits)),
+        "r2_quadratic": Measurement(tuple(fit.quadratic.r_squared for fit in fits)),
+        "aic_quadratic_minus_entropy": Measurement(
+            tuple(fit.quadratic.aic - fit.entropy.aic for fit in fits)
+        ),
+        "temperature": Measurement(tuple(fit.entropy.objective.temperature for fit in fits)),
+        "r2_linear": Measurement(tuple(fit.linear for fit in fits)),
+        "beyond_linear_entropy": Measurement(tuple(fit.entropy.beyond_linear for fit in fits)),
+        "beyond_linear_quadratic": Measurement(tuple(fit.quadratic.beyond_linear for fit in fits)),
+    }
+
+
+def entropy_wins(entries: Sequence[Learned]) -> int:
+    """The number of seeds in which the entropy explains more."""
+    return sum(entry.fits.better == "entropy" for entry in entries)
+
+
 def fit_table(outcome: MetaOutcome) -> Layout:
     """How well each formula explains the learned objectives, and which does better."""
+    shown = {
+        "r2_entropy": ("R² entropy", 3),
+        "r2_quadratic": ("R² quadratic", 3),
+        "aic_quadratic_minus_entropy": ("AIC quadratic - entropy", 0),
+        "temperature": ("fitted T", 2),
+        "r2_linear": ("R² linear", 3),
+        "beyond_linear_entropy": ("beyond it: entropy", 3),
+        "beyond_linear_quadratic": ("beyond it: quadratic", 3),
+    }
     rows = []
     for (source, task_loss), entries in grouped(outcome).items():
-        entropy, quadratic = (
-            Measurement(tuple(entry.fits.by_name()[name].r_squared for entry in entries))
-            for name in ("entropy", "quadratic")
-        )
-        gap = Measurement(
-            tuple(entry.fits.quadratic.aic - entry.fits.entropy.aic for entry in entries)
-        )
-        temperature = Measurement(
-            tuple(entry.fits.entropy.objective.temperature for entry in entries)
-        )
-        linear = Measurement(tuple(entry.fits.linear for entry in entries))
-        beyond = [
-            Measurement(tuple(entry.fits.by_name()[name].beyond_linear for entry in entries))
-            for name in ("entropy", "quadratic")
-        ]
-        wins = sum(entry.fits.better == "entropy" for entry in entries)
+        measured, wins = fit_measures(entries), entropy_wins(entries)
         rows.append(
             (
                 Entry(source),
                 Entry(task_loss),
-                Entry(entropy.text(3), value=entropy.mean),
-                Entry(quadratic.text(3), value=quadratic.mean),
-                Entry(gap.text(0), value=gap.mean),
                 Entry(f"{wins} of {len(entries)}", value=wins),
-                Entry(temperature.text(2), value=temperature.mean),
-                *(Entry(share.text(3), value=share.mean) for share in (linear, *beyond)),
+                *(
+                    Entry(measured[name].text(digits), value=measured[name].mean)
+                    for name, (_, digits) in shown.items()
+                ),
             )
         )
     headings = (
-        "source", "task loss", "R² entropy", "R² quadratic", "AIC quadratic - entropy",
-        "entropy better", "fitted T", "R² linear", "beyond it: entropy", "quadratic",
-    )  # fmt: skip
+        "source",
+        "task loss",
+        "entropy better",
+        *(heading for heading, _ in shown.values()),
+    )
     caption = (
         "fits to the learned objectives, mean ± standard deviation over seeds; a lower AIC is better; beyond "
         "it: the share that a formula explains of what no linear function of the logits does"

@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from fenchel.bench.presets.base import Line
 from fenchel.bench.presets.meta_pieces import MetaOutcome
 from fenchel.report.layout import to_csv
-from fenchel.report.learned_numbers import errors_by_seed, grouped, mean_errors
+from fenchel.report.learned_numbers import (
+    entropy_wins,
+    errors_by_seed,
+    fit_measures,
+    grouped,
+    mean_errors,
+)
 from fenchel.report.learned_verdict import paired_difference
-from fenchel.report.tables import Measurement
 
 REFERENCE = "conjugate"
 
@@ -35,24 +40,11 @@ def errors_csv(outcome: MetaOutcome, lines: Sequence[Line]) -> str:
 
 def fits_csv(outcome: MetaOutcome) -> str:
     """How well each formula explains what was learned, by source and task loss."""
-    rows = []
+    rows: list[tuple[object, ...]] = []
+    headings: list[str] = []
     for (source, task_loss), entries in grouped(outcome).items():
-        fits = [entry.fits for entry in entries]
-        measured = (
-            Measurement(tuple(fit.entropy.r_squared for fit in fits)),
-            Measurement(tuple(fit.quadratic.r_squared for fit in fits)),
-            Measurement(tuple(fit.quadratic.aic - fit.entropy.aic for fit in fits)),
-            Measurement(tuple(fit.entropy.objective.temperature for fit in fits)),
-            Measurement(tuple(fit.linear for fit in fits)),
-            Measurement(tuple(fit.entropy.beyond_linear for fit in fits)),
-            Measurement(tuple(fit.quadratic.beyond_linear for fit in fits)),
-        )
-        wins = sum(fit.better == "entropy" for fit in fits)
-        numbers = [number for one in measured for number in (one.mean, one.spread)]
-        rows.append((source, task_loss, len(fits), wins, *numbers))
-    names = (
-        "r2_entropy", "r2_quadratic", "aic_quadratic_minus_entropy", "temperature",
-        "r2_linear", "beyond_linear_entropy", "beyond_linear_quadratic",
-    )  # fmt: skip
-    headings = [heading for name in names for heading in (name, f"{name}_spread")]
+        measured = fit_measures(entries)
+        headings = [heading for name in measured for heading in (name, f"{name}_spread")]
+        numbers = [number for one in measured.values() for number in (one.mean, one.spread)]
+        rows.append((source, task_loss, len(entries), entropy_wins(entries), *numbers))
     return to_csv(("source", "task_loss", "seeds", "entropy_better", *headings), rows)
