@@ -74,3 +74,9 @@ def test_a_terminal_sees_a_live_bar(monkeypatch):
     assert "reading" in shown
     assert "2/3" in shown
     assert "two thirds" in shown
+
+
+def test_nothing_to_do_shows_nothing(capsys):
+    with progress("counting", total=0) as bar:
+        bar.note("unseen")
+    assert capsys.readouterr().err == ""

@@ -77,13 +77,15 @@ class _PlainBar(Bar):
 
 @contextmanager
 def progress(description: str, total: float | None = None) -> Iterator[Bar]:
-    """A bar on standard error for the work in the block.
+    """A bar on standard error for the work in the block; none where nothing is left to do (`total=0`).
 
     >>> with progress("counting", total=3) as bar:
     ...     for _ in range(3):
     ...         bar.advance()
     """
-    if sys.stderr.isatty():
+    if total == 0:
+        yield Bar()
+    elif sys.stderr.isatty():
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
