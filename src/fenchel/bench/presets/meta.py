@@ -36,9 +36,9 @@ class Length:
     Attributes:
         epochs, batches, every, learning_rate, schedule: as in `Recipe`. Shifts are visited one by one, as
             they are when objectives are scored: the statistics of a batch of several shifts are others.
-        optimizer: of the adaptation, for learning and for all objectives that are scored. The gradient
-            looks one step ahead and momentum carries further: where the objective is updated at every
-            batch, it grows until adaptation overshoots, unless there is no momentum.
+        optimizer: of the adaptation, for learning and for all objectives that are scored; without
+            momentum, as in the paper's algorithm. The gradient looks one step ahead and momentum carries
+            further: an objective that is updated at every batch grows until adaptation overshoots.
         fit_logits: how many logits the fits are made on.
     """
 
@@ -71,19 +71,21 @@ class Length:
         )
 
 
+def _plain_sgd(learning_rate: float) -> SGD:
+    return SGD(learning_rate=learning_rate, momentum=0.0, nesterov=False)
+
+
 LENGTHS: Mapping[str, Length] = {
-    "full": Length(epochs=100, batches=50, every=5, optimizer=SGD(learning_rate=1e-3)),
+    "full": Length(epochs=100, batches=50, every=5, optimizer=_plain_sgd(1e-3)),
     "cpu": Length(
         epochs=4,
         batches=40,
         every=1,
         learning_rate=3e-3,
         schedule="cosine",
-        optimizer=SGD(learning_rate=1e-1, momentum=0.0, nesterov=False),
+        optimizer=_plain_sgd(1e-1),
     ),
-    "smoke": Length(
-        epochs=1, batches=4, every=2, optimizer=SGD(learning_rate=1e-2), fit_logits=100
-    ),
+    "smoke": Length(epochs=1, batches=4, every=2, optimizer=_plain_sgd(1e-2), fit_logits=100),
 }
 """By scale: full is the paper's."""
 
