@@ -95,3 +95,12 @@ def test_the_pages_are_what_the_results_make_of_the_templates() -> None:
 
 def test_the_sources_are_the_networks_of_the_zoo() -> None:
     assert (RESULTS / "sources.csv").read_text(encoding="utf-8") == publish().sources_csv()
+
+
+def test_published_cells_name_no_place_of_a_machine() -> None:
+    for file in RESULTS.glob("cells-*.csv"):
+        csv.field_size_limit(2**31 - 1)
+        with file.open(newline="", encoding="utf-8") as opened:
+            places = {row["checkpoint"] for row in csv.DictReader(opened)}
+        assert places
+        assert all(place.startswith("zoo:") for place in places), file.name

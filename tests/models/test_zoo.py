@@ -98,3 +98,11 @@ def test_publishing_copies_the_bytes_and_writes_the_card(tmp_path: Path) -> None
     assert "| seed | 5 |" in text
     with pytest.raises(FileNotFoundError):
         publish(tmp_path / "nothing", "x", tmp_path)
+
+
+def test_the_address_of_a_network_is_the_same_on_every_machine(tmp_path: Path) -> None:
+    for name in zoo.names():
+        assert zoo.address(zoo.path_of(name)) == f"zoo:{name}"
+        assert resolve(zoo.address(zoo.path_of(name))) == zoo.path_of(name)
+    elsewhere = tmp_path / "mine.safetensors"
+    assert zoo.address(elsewhere) == str(elsewhere)

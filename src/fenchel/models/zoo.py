@@ -31,3 +31,9 @@ def path_of(name: str) -> Path:
     if name not in names():
         raise unknown("network of the zoo", name, names())
     return folder() / f"{name}{SUFFIX}"
+
+
+def address(path: Path) -> str:
+    """`zoo:NAME` for a file of the zoo, which means the same on every machine; else the path as it is."""
+    inside = path.suffix == SUFFIX and path.parent.resolve() == folder().resolve()
+    return f"zoo:{path.stem}" if inside else str(path)

@@ -12,7 +12,7 @@ from fenchel.bench.presets.base import Line, Preset, Scale, SourceModel
 from fenchel.bench.sources import ShiftSource, shift_sources
 from fenchel.bench.sweep import DataChoice, StreamChoice, Sweep
 from fenchel.data import DATASETS
-from fenchel.models import Metadata, read_metadata
+from fenchel.models import Metadata, read_metadata, zoo
 from fenchel.models.places import resolve
 from fenchel.names import parse_spec
 
@@ -144,7 +144,7 @@ def _plan_line(
     if checkpoint and present and not learned:
         sweep = Sweep(
             data=_choices(line.data, present, scale.limit),
-            checkpoints=[str(checkpoint.path)],
+            checkpoints=[zoo.address(checkpoint.path)],
             methods=line.choices,
             seeds=scale.seeds,
             stream=StreamChoice(batch_size=scale.batch_size),
