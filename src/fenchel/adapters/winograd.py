@@ -3,7 +3,7 @@
 A tile of 4 x 4 outputs takes 36 multiplications a pair of channels and not 144. The three linear maps
 around them (of a 6 x 6 input tile, of the weights, of the products) are products with small constant
 matrices, which pay once channels are many. The result is the same polynomial of the inputs: equal but for
-rounding, which is larger in float32, by a factor of ten to thirty. PyTorch's own CPU convolutions are
+rounding, which in float32 is eleven to fifteen times as large. PyTorch's own CPU convolutions are
 direct; those of a GPU choose this algorithm by themselves.
 """
 
