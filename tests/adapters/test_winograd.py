@@ -54,6 +54,7 @@ def test_values_and_gradients_in_float64_are_those_of_torch(shape, bias, memory,
         found.append((output, gradient))
     for ours, theirs in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-11)
+        assert bias or ours.is_contiguous(memory_format=torch.channels_last)
     assert calls == [False, True]
 
 

@@ -128,8 +128,8 @@ def _convolved(images: Tensor, weight: Tensor, *, mirrored: bool) -> Tensor:
     products = seen.view(TILE * TILE, count * down * across, -1).bmm(factors)
     outputs = _on_both_sides(of_output, products.view(TILE, TILE, -1))
     by_tile = outputs.view(OUTPUT, OUTPUT, count, down, across, -1)
-    channels_last = by_tile.permute(2, 3, 0, 4, 1, 5).reshape(count, height, width, -1)
-    return channels_last.permute(0, 3, 1, 2)
+    by_pixel = by_tile.permute(2, 3, 0, 4, 1, 5).contiguous()  # one tile an image: else a view
+    return by_pixel.view(count, height, width, -1).permute(0, 3, 1, 2)
 
 
 def _on_both_sides(matrix: Tensor, tiles: Tensor) -> Tensor:
