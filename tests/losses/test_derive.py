@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fenchel import PolyLoss, derive
-from fenchel.losses import DerivedLoss, OneOfMany, Signed, YesOrNo
+from fenchel.losses import DerivedLoss, OneOfMany, Signed, UnsolvedLabelWarning, YesOrNo
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -365,3 +365,17 @@ def test_scores_that_are_not_finite_spoil_their_own_sample_only(classes: int, ba
     assert not value[1].isfinite()
     torch.testing.assert_close(value[::2], expected[::2])
     torch.testing.assert_close(slope[::2], expected_slope[::2])
+
+
+def test_a_solver_that_stops_short_says_so():
+    """Beyond the classes where a matrix may be built instead, at scores far from those it was planned on."""
+
+    def steep(h: Tensor, y: Tensor) -> Tensor:
+        mixed = h + 0.5 * h.roll(1, -1)
+        return -(y * log_z(mixed + mixed**3 / 10)).sum(-1)
+
+    loss = derive(steep, classes=300)
+    scores = torch.randn(8, 300, generator=torch.Generator().manual_seed(0))
+    loss.label(scores)
+    with pytest.warns(UnsolvedLabelWarning, match="of 8 samples misses its equations"):
+        loss.label(40 * scores)

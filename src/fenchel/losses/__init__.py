@@ -8,7 +8,7 @@ from fenchel.losses.entmax15 import Entmax15
 from fenchel.losses.exponential import ExponentialLoss
 from fenchel.losses.focal import FocalLoss
 from fenchel.losses.generalized_cross_entropy import GeneralizedCrossEntropy
-from fenchel.losses.implicit import SingularLossError
+from fenchel.losses.implicit import SingularLossError, UnsolvedLabelWarning
 from fenchel.losses.label_smoothing import LabelSmoothing
 from fenchel.losses.labels import LabelSpace, OneOfMany, Signed, YesOrNo
 from fenchel.losses.poly import PolyLoss
@@ -39,6 +39,7 @@ __all__ = [
     "SingularLossError",
     "Sparsemax",
     "SquaredLoss",
+    "UnsolvedLabelWarning",
     "UnsuitableLossError",
     "YesOrNo",
     "derive",

@@ -11,6 +11,7 @@ log_softmax does). Then A y = b is solved together with sum(y) = 1.
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +31,8 @@ from fenchel.losses.system import (
 DENSE_ELEMENTS = 2**22
 KRYLOV_ELEMENTS = 2**18
 WIDE = 6.0
+MISSED = 1e-3
+"""Relative residual above which a label is no longer the one that was asked for."""
 
 
 def implicit_label(energy: Energy, h: Tensor, plan: Plan | None = None) -> Tensor:
@@ -43,7 +46,10 @@ def implicit_label(energy: Energy, h: Tensor, plan: Plan | None = None) -> Tenso
 class _ImplicitLabel(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, energy: Energy, plan: Plan) -> Tensor:
-        label = torch.cat([System(energy, part, plan).label() for part in _parts(h, plan)])
+        solved = [System(energy, part, plan).label_and_gap() for part in _parts(h, plan)]
+        label, gap = (torch.cat(found) for found in zip(*solved, strict=True))
+        if not plan.dense:
+            _warn_of_missed_equations(gap)
         ctx.save_for_backward(h, label)
         ctx.energy, ctx.plan = energy, plan
         return label
@@ -57,6 +63,22 @@ class _ImplicitLabel(torch.autograd.Function):
             for h, label, part in zip(*parts, strict=True)
         ]
         return torch.cat(gradients), None, None
+
+
+class UnsolvedLabelWarning(UserWarning):
+    """The iterative solver stopped short: the objective is not quite the conjugate."""
+
+
+def _warn_of_missed_equations(gap: Tensor) -> None:
+    missed = gap > MISSED  # scores that are not finite are the adapter's business
+    if bool(missed.any()):
+        warnings.warn(
+            f"the conjugate label of {int(missed.sum())} of {len(gap)} samples misses its equations by "
+            f"up to {float(gap[missed].max()):.1g} of their size: the solver did not converge at such "
+            "extreme scores. Take a higher temperature or a closed form (`fenchel list losses`).",
+            UnsolvedLabelWarning,
+            stacklevel=2,
+        )
 
 
 def _parts(tensor: Tensor, plan: Plan) -> tuple[Tensor, ...]:

@@ -74,12 +74,16 @@ class System:
 
     def label(self) -> Tensor:
         """The solution y."""
+        return self.label_and_gap()[0]
+
+    def label_and_gap(self) -> tuple[Tensor, Tensor]:
+        """The solution y, and by how much each sample's equations are missed, relative to their size."""
         solution, missing, _ = self.solve()
         label = solution / self.scale
         failed = self._failed(missing)
         if failed is not None:
-            label[failed] = self._careful(failed).label()
-        return label
+            label[failed], missing[failed] = self._careful(failed).label_and_gap()
+        return label, missing
 
     def label_vjp(self, label: Tensor, incoming: Tensor) -> Tensor:
         """The gradient that flows to h when `incoming` arrives at the label."""
