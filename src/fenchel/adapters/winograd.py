@@ -120,9 +120,9 @@ def _convolved(images: Tensor, weight: Tensor, *, mirrored: bool) -> Tensor:
     of_input, of_weight, of_output = _transforms(images.dtype)
     padded = F.pad(images.permute(0, 2, 3, 1), (0, 0, 1, 1, 1, 1))
     tiles = padded.unfold(1, TILE, OUTPUT).unfold(2, TILE, OUTPUT)  # (N, down, across, C, 6, 6)
-    seen = _on_both_sides(of_input, tiles.permute(4, 5, 0, 1, 2, 3).reshape(TILE, TILE, -1))
+    seen = _on_both_sides(of_input, tiles.permute(4, 5, 0, 1, 2, 3))
     kernel = of_weight.flip(1) if mirrored else of_weight
-    factors = (kernel @ weight.reshape(-1, 9).T).view(TILE * TILE, *weight.shape[:2])
+    factors = _on_both_sides(kernel, weight.permute(2, 3, 0, 1)).view(-1, *weight.shape[:2])
     if not mirrored:
         factors = factors.transpose(1, 2)
     products = seen.view(TILE * TILE, count * down * across, -1).bmm(factors)
@@ -133,15 +133,15 @@ def _convolved(images: Tensor, weight: Tensor, *, mirrored: bool) -> Tensor:
 
 
 def _on_both_sides(matrix: Tensor, tiles: Tensor) -> Tensor:
-    """M t M^T for every tile t: (6, 6, K) -> (m, m, K)."""
-    rows = (matrix @ tiles.flatten(1)).view(len(matrix), *tiles.shape[1:])
-    return matrix @ rows
+    """M t M^T for every tile t: (s, s, ...) -> (m, m, K)."""
+    size, side = matrix.shape
+    rows = matrix @ tiles.reshape(side, -1)
+    return matrix @ rows.view(size, side, -1)
 
 
 @cache
 def _transforms(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """The maps of a side of an input tile, of the nine weights, of a side of the products."""
-    of_input, of_weight, of_output = (
-        torch.tensor(rows, dtype=torch.float64) for rows in (_OF_INPUT, _OF_WEIGHT, _OF_OUTPUT)
-    )
-    return of_input.to(dtype), torch.kron(of_weight, of_weight).to(dtype), of_output.to(dtype)
+    """The maps of a side of an input tile, of the weights, of the products."""
+    maps = (_OF_INPUT, _OF_WEIGHT, _OF_OUTPUT)
+    of_input, of_weight, of_output = (torch.tensor(rows, dtype=dtype) for rows in maps)
+    return of_input, of_weight, of_output
