@@ -9,7 +9,7 @@ from fenchel.bench.driver import run_plan
 from fenchel.bench.executors.serial import Serial
 from fenchel.bench.plan import Asked, make_plan
 from fenchel.bench.record import Record
-from fenchel.bench.selection import Grid, select, tuning_plan
+from fenchel.bench.selection import Grid, final_plan, select, tuning_plan
 from fenchel.bench.store import Store
 from fenchel.bench.sweep import DataChoice, MethodChoice
 from fenchel.bench.tuned import read_tuned
@@ -146,6 +146,30 @@ def test_the_smallest_mean_error_wins_and_ties_go_to_the_first(sweep, tmp_path):
     assert tuned.selection == "tuned on speckle_noise, gaussian_blur, spatter, saturate"
     tuned.write(tmp_path / "tuned.json")
     assert read_tuned(tmp_path / "tuned.json").choices == tuned.choices
+
+
+def test_a_final_is_between_the_best_settings_of_every_rate_on_longer_streams(sweep):
+    """The rate that wins the short streams collapses in the long ones."""
+    short = tuning_plan(sweep, SMALL, limit=20)
+    long = tuning_plan(sweep, SMALL, limit=40)
+
+    def early(cell):
+        return 10 if cell.learning_rate == 1e-1 else 20 + cell.temperature
+
+    def late(cell):
+        return 90 if cell.learning_rate == 1e-1 else 15
+
+    final = final_plan(long, made_up(short, early), asked_of(short), SMALL)
+    for method in ("conjugate", "hard"):
+        cells = [job.cell for job in final.jobs if job.cell.method == method]
+        assert {(cell.learning_rate, cell.temperature) for cell in cells} == {(1e-1, 1), (1e-3, 1)}
+        assert len(cells) == 2 * len(VALIDATION_CORRUPTIONS)
+        assert {cell.limit for cell in cells} == {40}
+    tuned = select(made_up(final, late), asked_of(final), SMALL, screened_on=20)
+    assert [choice.settings["learning_rate"] for choice in tuned.choices] == [1e-3, 1e-3]
+    assert [choice.trials for choice in tuned.choices] == [2, 2]
+    assert tuned.protocol["limit"] == [40]
+    assert tuned.protocol["screening_limit"] == 20
 
 
 def test_a_setting_with_a_failed_cell_is_not_chosen(sweep):

@@ -148,6 +148,26 @@ def test_tune_writes_a_file_that_bench_reads(sweep, tmp_path):
     assert f"{2 * 40 * 4} cells" in counted
 
 
+def test_tune_with_a_final_runs_the_best_of_each_rate_on_longer_streams(sweep, tmp_path):
+    grid = (
+        "--learning-rate",
+        0.1,
+        "--learning-rate",
+        0.001,
+        "--temperature",
+        1,
+        "--temperature",
+        2,
+    )
+    lengths = ("--limit", 20, "--final-limit", 40)
+    call("tune", sweep, *grid, "--optimizer", "sgd", *lengths)
+    tuned = json.loads((tmp_path / "sweep-tuned.json").read_text())
+    assert {choice["trials"] for choice in tuned["choices"]} == {2}
+    assert tuned["protocol"]["limit"] == [40]
+    assert tuned["protocol"]["screening_limit"] == 20
+    assert tuned["protocol"]["trials_a_method"] == 4
+
+
 def test_two_drivers_on_one_store_run_every_cell_once(sweep):
     command = [sys.executable, "-m", "fenchel", "bench", str(sweep), "--json"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

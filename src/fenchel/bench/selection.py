@@ -40,6 +40,12 @@ class Grid:
 
 TUNED_SETTINGS = ("learning_rate", "temperature", "optimizer")
 
+Kind = tuple[str, str, str]
+"""Architecture and training loss of a source, and a method."""
+Setting = tuple[Any, ...]
+"""A value for each of `TUNED_SETTINGS`."""
+Errors = dict[Setting, list[float]]
+
 
 def tuning_plan(sweep: Sweep, grid: Grid, *, limit: int | None = None, device: str = "cpu") -> Plan:
     """The plan that tries the grid for every method of `sweep`, on the validation corruptions.
@@ -57,25 +63,47 @@ def tuning_plan(sweep: Sweep, grid: Grid, *, limit: int | None = None, device: s
     return plan
 
 
-def select(records: Iterable[Record], asked: Mapping[str, Sequence[Asked]], grid: Grid) -> Tuned:
+def final_plan(
+    longer: Plan, records: Iterable[Record], asked: Mapping[str, Sequence[Asked]], grid: Grid
+) -> Plan:
+    """Of the trials of `longer`, those that did best at their rate in the records of a shorter tuning.
+
+    What a rate does to a stream shows late: a short one favours rates that break down in a long one.
+    """
+    trials, _ = _trials(records, asked)
+    finalists = {
+        (kind, setting)
+        for kind, errors in trials.items()
+        for setting in _best_of_each_rate(errors, grid)
+    }
+    cells = {job.cell.key: job.cell for job in longer.jobs}
+    names = [
+        name
+        for name in longer.asked
+        if (_kind(cells[name.key], name), _setting(cells[name.key])) in finalists
+    ]
+    keys = {name.key for name in names}
+    return Plan(tuple(job for job in longer.jobs if job.cell.key in keys), tuple(names))
+
+
+def select(
+    records: Iterable[Record],
+    asked: Mapping[str, Sequence[Asked]],
+    grid: Grid,
+    *,
+    screened_on: int | None = None,
+) -> Tuned:
     """The best settings of each method for each kind of source, by the mean error over all else.
 
-    Ties go to what the grid lists first. A setting of which a cell failed is not chosen.
+    Ties go to what the grid lists first. A setting of which a cell failed is not chosen. `screened_on`
+    tells the images a shift on which the trials were picked, where they come from a `final_plan`.
     """
-    errors: dict[tuple[str, str, str], dict[tuple[Any, ...], list[float]]] = defaultdict(dict)
-    cells: list[Cell] = []
-    for record in records:
-        refuse_test_data(record.cell)
-        cells.append(record.cell)
-        error = record.error_percent if record.status == "done" else math.inf
-        for name in asked.get(record.key, ()):
-            kind = (record.cell.architecture, record.cell.loss, name.method)
-            setting = tuple(getattr(record.cell, field) for field in TUNED_SETTINGS)
-            errors[kind].setdefault(setting, []).append(error)
+    trials, cells = _trials(records, asked)
     if not cells:
         raise ValueError("nothing to choose from: the tuning has no records. Run it first.")
-    choices = [_best(kind, trials, grid) for kind, trials in sorted(errors.items())]
-    return Tuned(choices=tuple(choices), protocol=_protocol(cells, grid))
+    choices = [_best(kind, errors, grid) for kind, errors in sorted(trials.items())]
+    screening = {} if screened_on is None else {"screening_limit": screened_on}
+    return Tuned(choices=tuple(choices), protocol=_protocol(cells, grid) | screening)
 
 
 def refuse_test_data(cell: Cell) -> None:
@@ -119,19 +147,53 @@ def _tuned_methods(methods: Sequence[MethodChoice], grid: Grid) -> list[MethodCh
     return list(chosen.values())
 
 
-def _best(
-    kind: tuple[str, str, str], trials: Mapping[tuple[Any, ...], list[float]], grid: Grid
-) -> Choice:
-    architecture, loss, method = kind
+def _trials(
+    records: Iterable[Record], asked: Mapping[str, Sequence[Asked]]
+) -> tuple[dict[Kind, Errors], list[Cell]]:
+    """The errors of every setting, by kind, and the cells they come from."""
+    trials: dict[Kind, Errors] = defaultdict(dict)
+    cells: list[Cell] = []
+    for record in records:
+        refuse_test_data(record.cell)
+        cells.append(record.cell)
+        error = record.error_percent if record.status == "done" else math.inf
+        for name in asked.get(record.key, ()):
+            errors = trials[_kind(record.cell, name)]
+            errors.setdefault(_setting(record.cell), []).append(error)
+    return trials, cells
+
+
+def _kind(cell: Cell, name: Asked) -> Kind:
+    return cell.architecture, cell.loss, name.method
+
+
+def _setting(cell: Cell) -> Setting:
+    return tuple(getattr(cell, field) for field in TUNED_SETTINGS)
+
+
+def _ranks(errors: Errors, grid: Grid) -> dict[Setting, tuple[float, ...]]:
+    """The mean error of every setting, and its place in the grid to break ties."""
     order = [list(values) for values in grid.settings().values()]
+    return {
+        setting: (
+            sum(found) / len(found),
+            *(values.index(value) for values, value in zip(order, setting, strict=True)),
+        )
+        for setting, found in errors.items()
+    }
 
-    def rank(setting: tuple[Any, ...]) -> tuple[float, ...]:
-        mean = sum(trials[setting]) / len(trials[setting])
-        places = (values.index(value) for values, value in zip(order, setting, strict=True))
-        return (mean, *places)
 
-    best = min(trials, key=rank)
-    error = rank(best)[0]
+def _best_of_each_rate(errors: Errors, grid: Grid) -> list[Setting]:
+    ranks = _ranks(errors, grid)
+    rates = dict.fromkeys(setting[0] for setting in ranks)
+    return [min((s for s in ranks if s[0] == rate), key=ranks.__getitem__) for rate in rates]
+
+
+def _best(kind: Kind, errors: Errors, grid: Grid) -> Choice:
+    architecture, loss, method = kind
+    ranks = _ranks(errors, grid)
+    best = min(ranks, key=ranks.__getitem__)
+    error = ranks[best][0]
     if math.isinf(error):
         raise ValueError(
             f"no setting of {method} ({architecture}, {loss}) ran through; every one has a failed cell. "
@@ -143,7 +205,7 @@ def _best(
         method=method,
         settings=dict(zip(TUNED_SETTINGS, best, strict=True)),
         validation_error=round(error, 6),
-        trials=len(trials),
+        trials=len(errors),
     )
 
 

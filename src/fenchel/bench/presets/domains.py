@@ -9,7 +9,7 @@ def _svhn(loss: str) -> SourceModel:
     return SourceModel(
         data="svhn:digits=True",
         loss=loss,
-        architectures=("resnet18_small", "digit_network"),
+        architectures=("resnet18_small", "resnet26"),
         recipe="--preset digits",
     )
 
