@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import re
 import shutil
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ import jinja2
 
 from fenchel.bench.exports import as_csv
 from fenchel.bench.store import Store
+from fenchel.bench.tuned import read_tuned
+from fenchel.data.corruptions import VALIDATION_CORRUPTIONS
 from fenchel.models import read_metadata, zoo
 from fenchel.models.files import write_atomically
 from fenchel.report.layout import Entry, Layout, to_csv, to_markdown
@@ -29,6 +33,8 @@ ROOT = HERE.parent
 DOCS = ROOT / "docs"
 FIGURES = DOCS / "figures"
 HEADLINE = re.compile(r"(<!-- headline[^>]*-->\n).*?(<!-- end of headline -->)", re.DOTALL)
+
+TRIAL = ("source", "method", "learning_rate", "temperature", "images")
 
 Row = dict[str, str]
 
@@ -47,6 +53,24 @@ def collect(folder: Path) -> None:
         with Store.open_readonly(path) as store:
             write_atomically(HERE / f"cells-{path.stem}.csv", as_csv(store).encode())
     write_atomically(HERE / "sources.csv", sources_csv().encode())
+    write_atomically(HERE / "tuning.csv", tuning_csv().encode())
+
+
+def tuning_csv() -> str:
+    """Every trial of the tunings: the mean over the validation corruptions, by method and setting."""
+    errors: dict[tuple[Any, ...], list[float]] = {}
+    for file in sorted(HERE.glob("cells-tuning-*.csv")):
+        for row in rows_of(file.stem):
+            setting = (float(row["learning_rate"]), float(row["temperature"]), int(row["limit"]))
+            for method, _ in json.loads(row["asked"]):
+                trial = (file.stem.removeprefix("cells-tuning-"), method, *setting)
+                errors.setdefault(trial, []).append(float(row["error_percent"]))
+    rows = [
+        (*trial, round(sum(found) / len(found), 6))
+        for trial, found in sorted(errors.items())
+        if len(found) == len(VALIDATION_CORRUPTIONS)
+    ]
+    return to_csv((*TRIAL, "error"), rows)
 
 
 def sources_csv() -> str:
@@ -147,6 +171,52 @@ def sources() -> str:
     return to_markdown(layout).rstrip() + "\n"
 
 
+def trials(source: str) -> str:
+    """The rates on the longer streams, at temperature 1 and at the best one; what was chosen in bold."""
+    chosen = read_tuned(zoo.folder() / f"cifar10-resnet26-{source}.tuned.json")
+    grid, short = chosen.protocol["grid"], chosen.protocol["screening_limit"]
+    rates, (long,) = grid["learning_rate"], chosen.protocol["limit"]
+    headings = ["method", *(f"T = 1: {rate:g}" for rate in rates)]
+    headings += [f"best T: {rate:g}" for rate in rates]
+    rows = []
+    for choice in chosen.choices:
+        method = choice.method
+        best = [_best(grid["temperature"], source, method, rate, short) for rate in rates]
+        plain = [trial(source, method, rate, 1, long) for rate in rates]
+        tuned = [trial(source, method, *setting, long) for setting in zip(rates, best, strict=True)]
+        texts = [f"{error:.2f}" for error in plain]
+        texts += [f"{error:.2f} ({t:g})" for error, t in zip(tuned, best, strict=True)]
+        least = [min(plain)] * len(plain) + [min(tuned)] * len(tuned)
+        entries = zip(texts, [*plain, *tuned], least, strict=True)
+        rows.append((Entry(method), *(Entry(t, "best" if e == b else "") for t, e, b in entries)))
+    return to_markdown(Layout("", tuple(headings), tuple(rows))).rstrip() + "\n"
+
+
+def _best(
+    temperatures: Sequence[float], source: str, method: str, rate: float, images: int
+) -> float:
+    return min(temperatures, key=lambda each: trial(source, method, rate, each, images))
+
+
+@cache
+def _trials() -> dict[tuple[str, str, float, float, int], float]:
+    return {
+        (
+            row["source"],
+            row["method"],
+            float(row["learning_rate"]),
+            float(row["temperature"]),
+            int(row["images"]),
+        ): float(row["error"])
+        for row in rows_of("tuning")
+    }
+
+
+def trial(source: str, method: str, rate: float, temperature: float, images: int) -> float:
+    """The validation error of one setting, in percent."""
+    return _trials()[source, method, rate, temperature, images]
+
+
 def learned_errors() -> str:
     """Learned objectives and their fits beside the baselines, with the paired difference."""
     rows = rows_of("fig-meta-errors")
@@ -205,6 +275,8 @@ def render(template: str) -> str:
         "has": lambda name: bool(rows_of(name)),
         "table": table,
         "sources": sources,
+        "trials": trials,
+        "trial": lambda *setting: f"{trial(*setting):.2f}",
         "learned_errors": learned_errors,
         "learned_fits": learned_fits,
         "rows": rows_of,
