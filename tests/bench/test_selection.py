@@ -148,6 +148,20 @@ def test_the_smallest_mean_error_wins_and_ties_go_to_the_first(sweep, tmp_path):
     assert read_tuned(tmp_path / "tuned.json").choices == tuned.choices
 
 
+def test_the_order_of_summation_breaks_no_tie(sweep):
+    """The same four errors at both temperatures, in an order whose sum is smaller in the last bit."""
+    plan = tuning_plan(sweep, SMALL)
+    wrong = [76, 339, 484, 574]
+
+    def error_of(cell):
+        place = VALIDATION_CORRUPTIONS.index(cell.shifts[0].name)
+        return wrong[place] if cell.temperature == 1 else wrong[::-1][place]
+
+    records = [dataclasses.replace(record, samples=700) for record in made_up(plan, error_of)]
+    for choice in select(records, asked_of(plan), SMALL).choices:
+        assert choice.settings["temperature"] == 1
+
+
 def test_a_final_is_between_the_best_settings_of_every_rate_on_longer_streams(sweep):
     """The rate that wins the short streams collapses in the long ones."""
     short = tuning_plan(sweep, SMALL, limit=20)

@@ -176,7 +176,7 @@ def _ranks(errors: Errors, grid: Grid) -> dict[Setting, tuple[float, ...]]:
     order = [list(values) for values in grid.settings().values()]
     return {
         setting: (
-            sum(found) / len(found),
+            round(sum(found) / len(found), 6),  # or the order of summation would break ties
             *(values.index(value) for values, value in zip(order, setting, strict=True)),
         )
         for setting, found in errors.items()
