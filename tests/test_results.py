@@ -97,6 +97,10 @@ def test_the_sources_are_the_networks_of_the_zoo() -> None:
     assert (RESULTS / "sources.csv").read_text(encoding="utf-8") == publish().sources_csv()
 
 
+def test_the_trials_are_those_of_the_published_cells() -> None:
+    assert (RESULTS / "tuning.csv").read_text(encoding="utf-8") == publish().tuning_csv()
+
+
 def test_published_cells_name_no_place_of_a_machine() -> None:
     for file in RESULTS.glob("cells-*.csv"):
         csv.field_size_limit(2**31 - 1)
