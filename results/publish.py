@@ -34,9 +34,12 @@ DOCS = ROOT / "docs"
 FIGURES = DOCS / "figures"
 HEADLINE = re.compile(r"(<!-- headline[^>]*-->\n).*?(<!-- end of headline -->)", re.DOTALL)
 
-TRIAL = ("source", "method", "learning_rate", "temperature", "images")
+TRIAL = (
+    "source", "method", "optimizer", "learning_rate", "temperature", "batch_size", "images",
+)  # fmt: skip
 
 Row = dict[str, str]
+Trial = tuple[str, str, str, float, float, int, int]
 
 
 # --- taking over ---------------------------------------------------------------------------------
@@ -57,16 +60,18 @@ def collect(folder: Path) -> None:
 
 
 def tuning_csv() -> str:
-    """Every trial of the tunings: the mean over the validation corruptions, by method and setting."""
-    errors: dict[tuple[Any, ...], list[float]] = {}
-    for file in sorted(HERE.glob("cells-tuning-*.csv")):
+    """Every trial on the validation corruptions: the mean over them, by method and setting."""
+    errors: dict[Trial, dict[str, float]] = {}
+    for file in sorted((*HERE.glob("cells-tuning-*.csv"), *HERE.glob("cells-checks-*.csv"))):
+        source = file.stem.rpartition("-")[2]
         for row in rows_of(file.stem):
-            setting = (float(row["learning_rate"]), float(row["temperature"]), int(row["limit"]))
+            setting = (row["optimizer"], float(row["learning_rate"]), float(row["temperature"]))
+            stream = (int(row["batch_size"]), int(row["limit"]))
             for method, _ in json.loads(row["asked"]):
-                trial = (file.stem.removeprefix("cells-tuning-"), method, *setting)
-                errors.setdefault(trial, []).append(float(row["error_percent"]))
+                found = errors.setdefault((source, method, *setting, *stream), {})
+                found[row["shifts"]] = float(row["error_percent"])
     rows = [
-        (*trial, round(sum(found) / len(found), 6))
+        (*trial, round(sum(found.values()) / len(found), 6))
         for trial, found in sorted(errors.items())
         if len(found) == len(VALIDATION_CORRUPTIONS)
     ]
@@ -199,22 +204,32 @@ def _best(
 
 
 @cache
-def _trials() -> dict[tuple[str, str, float, float, int], float]:
+def _trials() -> dict[Trial, float]:
     return {
         (
             row["source"],
             row["method"],
+            row["optimizer"],
             float(row["learning_rate"]),
             float(row["temperature"]),
+            int(row["batch_size"]),
             int(row["images"]),
         ): float(row["error"])
         for row in rows_of("tuning")
     }
 
 
-def trial(source: str, method: str, rate: float, temperature: float, images: int) -> float:
+def trial(
+    source: str,
+    method: str,
+    rate: float,
+    temperature: float,
+    images: int,
+    batch_size: int = 100,
+    optimizer: str = "sgd",
+) -> float:
     """The validation error of one setting, in percent."""
-    return _trials()[source, method, rate, temperature, images]
+    return _trials()[source, method, optimizer, rate, temperature, batch_size, images]
 
 
 def learned_errors() -> str:
@@ -276,7 +291,7 @@ def render(template: str) -> str:
         "table": table,
         "sources": sources,
         "trials": trials,
-        "trial": lambda *setting: f"{trial(*setting):.2f}",
+        "trial": lambda *setting, **stream: f"{trial(*setting, **stream):.2f}",
         "learned_errors": learned_errors,
         "learned_fits": learned_fits,
         "rows": rows_of,
