@@ -149,18 +149,14 @@ def test_tune_writes_a_file_that_bench_reads(sweep, tmp_path):
 
 
 def test_tune_with_a_final_runs_the_best_of_each_rate_on_longer_streams(sweep, tmp_path):
-    grid = (
-        "--learning-rate",
-        0.1,
-        "--learning-rate",
-        0.001,
-        "--temperature",
-        1,
-        "--temperature",
-        2,
-    )
-    lengths = ("--limit", 20, "--final-limit", 40)
-    call("tune", sweep, *grid, "--optimizer", "sgd", *lengths)
+    rates = ("--learning-rate", 0.1, "--learning-rate", 0.001)
+    grid = (*rates, "--temperature", 1, "--temperature", 2, "--optimizer", "sgd")
+    tuning = ("tune", sweep, *grid, "--limit", 20, "--final-limit", 40)
+    cells = 2 * 4 * (4 + 2)  # methods, corruptions, trials of both stages
+    assert json.loads(call(*tuning, "--dry-run", "--json").stdout)["to_run"] == cells
+    call(*tuning)
+    told = json.loads(call(*tuning, "--dry-run", "--json").stdout)
+    assert (told["done"], told["to_run"]) == (cells, 0)
     tuned = json.loads((tmp_path / "sweep-tuned.json").read_text())
     assert {choice["trials"] for choice in tuned["choices"]} == {2}
     assert tuned["protocol"]["limit"] == [40]

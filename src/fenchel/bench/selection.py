@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,14 +76,29 @@ def final_plan(
         for kind, errors in trials.items()
         for setting in _best_of_each_rate(errors, grid)
     }
+    return _part(longer, finalists)
+
+
+def one_of_each_rate(longer: Plan) -> Plan:
+    """As many of its trials as a `final_plan` has, for an estimate before anything was run."""
     cells = {job.cell.key: job.cell for job in longer.jobs}
+    first: dict[tuple[Kind, float], Setting] = {}
+    for name in longer.asked:
+        kind, setting = _kind(cells[name.key], name), _setting(cells[name.key])
+        first.setdefault((kind, setting[0]), setting)
+    return _part(longer, {(kind, setting) for (kind, _), setting in first.items()})
+
+
+def _part(plan: Plan, wanted: Collection[tuple[Kind, Setting]]) -> Plan:
+    """The wanted trials of a plan."""
+    cells = {job.cell.key: job.cell for job in plan.jobs}
     names = [
         name
-        for name in longer.asked
-        if (_kind(cells[name.key], name), _setting(cells[name.key])) in finalists
+        for name in plan.asked
+        if (_kind(cells[name.key], name), _setting(cells[name.key])) in wanted
     ]
     keys = {name.key for name in names}
-    return Plan(tuple(job for job in longer.jobs if job.cell.key in keys), tuple(names))
+    return Plan(tuple(job for job in plan.jobs if job.cell.key in keys), tuple(names))
 
 
 def select(

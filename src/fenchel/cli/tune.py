@@ -27,6 +27,7 @@ from fenchel.cli.devices import pick_device
 if TYPE_CHECKING:
     from fenchel.bench.plan import Asked, Plan
     from fenchel.bench.record import Record
+    from fenchel.bench.selection import Grid
 
 
 def tune(
@@ -85,13 +86,16 @@ def tune(
     path = store or target.with_suffix(".sqlite")
     asked_for, on = read_sweep(sweep), pick_device(device)
     plan = tuning_plan(asked_for, grid, limit=limit, device=on)
+    longer = None
+    if final_limit is not None:
+        longer = tuning_plan(asked_for, grid, limit=final_limit, device=on)
     if dry_run:
-        tell_estimate(plan, path, workers or 1, json)
+        whole = plan if longer is None else _with_finalists(plan, longer, path, grid)
+        tell_estimate(whole, path, workers or 1, json)
         return
     summary = run_in_store(plan, path, executor, workers, ray_address)
     failed = summary.failed
-    if final_limit is not None:
-        longer = tuning_plan(asked_for, grid, limit=final_limit, device=on)
+    if longer is not None:
         plan = final_plan(longer, *_trials(plan, path), grid)
         failed += run_in_store(plan, path, executor, workers, ray_address).failed
     screened_on = limit if final_limit is not None else None
@@ -110,6 +114,19 @@ def tune(
         out.print(Text(f"written: {target}"), soft_wrap=True)
     if failed:
         raise typer.Exit(EXIT_FAILURES)
+
+
+def _with_finalists(plan: Plan, longer: Plan, path: Path, grid: Grid) -> Plan:
+    """Both stages; before the first is done, any trial of a rate stands in for its best."""
+    from fenchel.bench.plan import Plan
+    from fenchel.bench.selection import final_plan, one_of_each_rate
+
+    records, names = _trials(plan, path) if path.exists() else ([], {})
+    if len(records) == len(plan.keys):
+        finalists = final_plan(longer, records, names, grid)
+    else:
+        finalists = one_of_each_rate(longer)
+    return Plan(plan.jobs + finalists.jobs, plan.asked + finalists.asked)
 
 
 def _trials(plan: Plan, path: Path) -> tuple[list[Record], dict[str, list[Asked]]]:
