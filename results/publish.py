@@ -130,6 +130,12 @@ def interval(row: Row) -> str:
     return f"{estimate} [{low}, {high}]"
 
 
+def row_of(name: str, title: str, method: str) -> Row:
+    """One row of a table."""
+    (row,) = [r for r in rows_of(name) if (r["line"], r["method"]) == (title, method)]
+    return row
+
+
 def table(name: str, titles: Sequence[str] | None = None) -> str:
     """Methods by line: ours, the paper's, and the paired difference to the conjugate."""
     rows = {(row["line"], row["method"]): row for row in rows_of(name)}
@@ -289,6 +295,8 @@ def render(template: str) -> str:
     helpers: dict[str, Any] = {
         "has": lambda name: bool(rows_of(name)),
         "table": table,
+        "ours": lambda *place: number(row_of(*place), "ours"),
+        "difference": lambda *place: interval(row_of(*place)),
         "sources": sources,
         "trials": trials,
         "trial": lambda *setting, **stream: f"{trial(*setting, **stream):.2f}",
