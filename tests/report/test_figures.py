@@ -132,3 +132,17 @@ def test_the_table_of_the_gaussians_marks_the_highest_accuracy() -> None:
     assert len(rows) == 9
     assert rows["λ = 0.6, conjugate"][-1].emphasis == "best"
     assert rows["λ = 0.6, hard label"][-1].emphasis == ""
+
+
+def test_a_second_panel_shows_the_distance_from_the_conjugate_seed_by_seed() -> None:
+    errors = {("source", "fog"): [90.0, 80.0], ("entropy", "fog"): [6.0, 8.5]}
+    alone = error_by_corruption_figure(error_table(errors, ["source", "entropy"], ["fog"]))
+    assert len(alone.axes) == 1
+    errors["conjugate", "fog"] = [5.0, 7.0]
+    methods = ["source", "entropy", "conjugate"]
+    _, distances = error_by_corruption_figure(error_table(errors, methods, ["fog"])).axes
+    (drawn,) = distances.containers  # the source does not adapt, the conjugate is the line at zero
+    marks, _, (whiskers,) = drawn.lines
+    assert list(marks.get_xdata()) == [1.25]
+    (whisker,) = whiskers.get_segments()
+    assert whisker[1][0] - whisker[0][0] == pytest.approx(2 * np.std([1.0, 1.5], ddof=1))

@@ -2,52 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fenchel.report.style import color_of, is_front, marker_of, styled
-from fenchel.report.tables import ErrorTable
+from fenchel.report.tables import NOTHING, ErrorTable, Measurement
+
+UNADAPTED = ("source", "bn")
+"""Too far from the others to be drawn beside them in the panel of differences."""
+
+Rows = Mapping[str, Sequence[Measurement]]
 
 
 def error_by_corruption_figure(table: ErrorTable) -> Figure:
-    """Means with one standard deviation over seeds; the mean over the corruptions at the bottom."""
+    """Means with one standard deviation over seeds; the mean over the corruptions at the bottom.
+
+    Methods that adapt lie close together: where the conjugate is among them, a second panel shows how far
+    the others are from it, seed by seed.
+    """
     names = table.headings if len(table.columns) > 1 else table.columns
     heights = [-float(k) - (0.4 if name == "mean" else 0.0) for k, name in enumerate(names)]
-    # Marks of one line stand a little below one another, so that equal errors do not hide each other.
-    beside = {
-        method: 0.26 - 0.52 * (k + 0.5) / len(table.rows) for k, method in enumerate(table.rows)
-    }
+    rows = {method: table.row(method)[: len(names)] for method in table.rows}
+    panels: dict[str, Rows] = {"error (%)": rows}
+    if differences := _minus_conjugate(rows):
+        panels["error minus that of the conjugate (points)"] = differences
     with styled():
-        figure = Figure(figsize=(5.6, 0.32 * len(names) + 1.3), layout="constrained")
-        axes = figure.subplots()
-        axes.hlines(heights, 0, 1, transform=axes.get_yaxis_transform(), color="#eceef0", zorder=0)
-        for position, method in enumerate(table.rows):
-            measured = [
-                (cell.mean, height + beside[method], cell.spread or 0.0)
-                for cell, height in zip(table.row(method), heights, strict=False)
-                if cell.values
-            ]
-            if not measured:
-                continue
-            means, where, spreads = zip(*measured, strict=True)
-            axes.errorbar(
-                means,
-                where,
-                xerr=spreads,
-                linestyle="none",
-                marker=marker_of(method),
-                markersize=5.5 if is_front(method) else 4,
-                color=color_of(method, position),
-                elinewidth=1,
-                alpha=1.0 if is_front(method) else 0.85,
-                zorder=4 if is_front(method) else 3,
-                label=method,
-            )
-        if names[-1] == "mean":
-            axes.axhline((heights[-1] + heights[-2]) / 2, color="#6b7079", linewidth=0.8)
-        axes.set_yticks(heights, [name.replace("_", " ") for name in names])
-        axes.set_ylim(heights[-1] - 0.6, 0.6)
-        axes.grid(axis="y", visible=False)
-        axes.tick_params(axis="y", length=0)
-        axes.set_xlabel("error (%)")
-        figure.legend(loc="outside upper center", ncols=4)
+        size = (4.1 * len(panels) + 1.2, 0.32 * len(names) + 1.3)
+        figure = Figure(figsize=size, layout="constrained")
+        for axes, (label, shown) in zip(
+            figure.subplots(1, len(panels), sharey=True, squeeze=False)[0],
+            panels.items(),
+            strict=True,
+        ):
+            _draw(axes, shown, list(rows), heights)
+            axes.set_xlabel(label)
+            if names[-1] == "mean":
+                axes.axhline((heights[-1] + heights[-2]) / 2, color="#6b7079", linewidth=0.8)
+        for axes in figure.axes[1:]:
+            axes.axvline(0, color=color_of("conjugate"), linewidth=1.4, zorder=2)
+        first = figure.axes[0]
+        first.set_yticks(heights, [name.replace("_", " ") for name in names])
+        first.set_ylim(heights[-1] - 0.6, 0.6)
+        figure.legend(*first.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
+
+
+def _minus_conjugate(rows: Rows) -> dict[str, list[Measurement]]:
+    """What adapts minus the conjugate; nothing if there is nothing to compare."""
+    if "conjugate" not in rows:
+        return {}
+    return {
+        method: [_minus(*cells) for cells in zip(row, rows["conjugate"], strict=True)]
+        for method, row in rows.items()
+        if method not in ("conjugate", *UNADAPTED)
+    }
+
+
+def _minus(cell: Measurement, other: Measurement) -> Measurement:
+    if len(cell.values) != len(other.values):
+        return NOTHING
+    return Measurement(tuple(a - b for a, b in zip(cell.values, other.values, strict=True)))
+
+
+def _draw(axes: Axes, rows: Rows, methods: Sequence[str], heights: Sequence[float]) -> None:
+    axes.hlines(heights, 0, 1, transform=axes.get_yaxis_transform(), color="#eceef0", zorder=0)
+    for position, method in enumerate(methods):
+        # Marks of one line stand a little below one another, so that equal errors do not hide each other.
+        beside = 0.26 - 0.52 * (position + 0.5) / len(methods)
+        measured = [
+            (cell.mean, height + beside, cell.spread or 0.0)
+            for cell, height in zip(rows.get(method, ()), heights, strict=False)
+            if cell.values
+        ]
+        if not measured:
+            continue
+        means, where, spreads = zip(*measured, strict=True)
+        axes.errorbar(
+            means,
+            where,
+            xerr=spreads,
+            linestyle="none",
+            marker=marker_of(method),
+            markersize=5.5 if is_front(method) else 4,
+            color=color_of(method, position),
+            elinewidth=1,
+            alpha=1.0 if is_front(method) else 0.85,
+            zorder=4 if is_front(method) else 3,
+            label=method,
+        )
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
