@@ -136,6 +136,18 @@ def row_of(name: str, title: str, method: str) -> Row:
     return row
 
 
+def behind(name: str, title: str, method: str, other: str = "conjugate") -> int:
+    """On how many corruptions a method has a larger error than another, means over seeds."""
+    errors = {
+        (row["method"], row["shift"]): float(row["ours"])
+        for row in rows_of(f"{name}-shifts")
+        if row["line"] == title and row["shift"] != "mean"
+    }
+    return sum(
+        error > errors[other, shift] for (who, shift), error in errors.items() if who == method
+    )
+
+
 def table(name: str, titles: Sequence[str] | None = None) -> str:
     """Methods by line: ours, the paper's, and the paired difference to the conjugate."""
     rows = {(row["line"], row["method"]): row for row in rows_of(name)}
@@ -297,6 +309,7 @@ def render(template: str) -> str:
         "table": table,
         "ours": lambda *place: number(row_of(*place), "ours"),
         "difference": lambda *place: interval(row_of(*place)),
+        "behind": behind,
         "sources": sources,
         "trials": trials,
         "trial": lambda *setting, **stream: f"{trial(*setting, **stream):.2f}",
