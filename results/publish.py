@@ -66,7 +66,7 @@ def tuning_csv() -> str:
         source = file.stem.rpartition("-")[2]
         for row in rows_of(file.stem):
             setting = (row["optimizer"], float(row["learning_rate"]), float(row["temperature"]))
-            stream = (int(row["batch_size"]), int(row["limit"]))
+            stream = (int(row["batch_size"]), int(row["samples"]))
             for method, _ in json.loads(row["asked"]):
                 found = errors.setdefault((source, method, *setting, *stream), {})
                 found[row["shifts"]] = float(row["error_percent"])
@@ -146,6 +146,14 @@ def behind(name: str, title: str, method: str, other: str = "conjugate") -> int:
     return sum(
         error > errors[other, shift] for (who, shift), error in errors.items() if who == method
     )
+
+
+def lowest_task_loss(method: str) -> list[int]:
+    """The batches at which a method has the lowest task loss of all."""
+    losses: dict[int, dict[str, float]] = {}
+    for row in rows_of("fig-task-loss-curves"):
+        losses.setdefault(int(row["batch"]), {})[row["method"]] = float(row["mean"])
+    return [batch for batch, found in losses.items() if min(found, key=found.__getitem__) == method]
 
 
 def table(name: str, titles: Sequence[str] | None = None) -> str:
@@ -308,8 +316,10 @@ def render(template: str) -> str:
         "has": lambda name: bool(rows_of(name)),
         "table": table,
         "ours": lambda *place: number(row_of(*place), "ours"),
+        "paper": lambda *place: number(row_of(*place), "paper"),
         "difference": lambda *place: interval(row_of(*place)),
         "behind": behind,
+        "lowest_task_loss": lowest_task_loss,
         "sources": sources,
         "trials": trials,
         "trial": lambda *setting, **stream: f"{trial(*setting, **stream):.2f}",

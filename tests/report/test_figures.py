@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from fenchel.bench.gaussians import GaussianOutcome, GaussianSettings
 from fenchel.report.by_corruption import error_by_corruption_figure
 from fenchel.report.by_severity import error_by_severity_figure
-from fenchel.report.curves import online_error_figure, task_loss_figure
+from fenchel.report.curves import curves_csv, online_error_figure, task_loss_figure
 from fenchel.report.gaussians import gaussian_csv, gaussian_figure, gaussian_table, gaussian_verdict
 from fenchel.report.heatmap import heat_map_figure
 from fenchel.report.style import as_svg, save
@@ -146,3 +146,13 @@ def test_a_second_panel_shows_the_distance_from_the_conjugate_seed_by_seed() -> 
     assert list(marks.get_xdata()) == [1.25]
     (whisker,) = whiskers.get_segments()
     assert whisker[1][0] - whisker[0][0] == pytest.approx(2 * np.std([1.0, 1.5], ddof=1))
+
+
+def test_the_numbers_of_curves_are_means_over_seeds_up_to_the_shortest() -> None:
+    written = curves_csv({("soft", "fog"): [[1.0, 2.0], [3.0, 5.0, 7.0]], ("bn", "fog"): [[4.0]]})
+    assert written.splitlines() == [
+        "method,shift,batch,mean,spread,seeds",
+        f"soft,fog,1,2.0,{np.std([1, 3], ddof=1)},2",
+        f"soft,fog,2,3.5,{np.std([2, 5], ddof=1)},2",
+        "bn,fog,1,4.0,,1",
+    ]

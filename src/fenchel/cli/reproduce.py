@@ -205,7 +205,8 @@ def _draw(
     planned: PresetPlan, rows: Sequence[Comparison], records: Mapping[str, Record], where: Path
 ) -> None:
     from fenchel.bench.presets.comparison import task_loss_curves
-    from fenchel.report.curves import task_loss_figure
+    from fenchel.models.files import write_atomically
+    from fenchel.report.curves import curves_csv, task_loss_figure
     from fenchel.report.presets import preset_severity_figure, shifts_figures
 
     figure = None
@@ -216,6 +217,7 @@ def _draw(
         title = f"{line.line.title}, mean of {line.shifts} shifts"
         curves = {(method, title): c for method, c in task_loss_curves(line, records).items()}
         figure = task_loss_figure(curves, list(line.line.runs), [title]) if curves else None
+        write_atomically(where / f"{planned.preset.name}-curves.csv", curves_csv(curves).encode())
     else:
         for title, drawn in shifts_figures(rows).items():
             save_figure(drawn, where / f"{planned.preset.name}-{slug(title)}")

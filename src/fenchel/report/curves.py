@@ -10,7 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fenchel.report.layout import to_csv
 from fenchel.report.style import color_of, is_front, styled
+from fenchel.report.tables import Measurement
 
 Curves = Mapping[tuple[str, str], Sequence[Sequence[float]]]
 """By (method, shift): a curve a seed."""
@@ -52,6 +54,17 @@ def curves_figure(
         handles = [shown[name] for name in names]
         figure.legend(handles, names, loc="outside upper center", ncols=columns)
     return figure
+
+
+def curves_csv(curves: Curves) -> str:
+    """What a figure of curves shows, in full precision: mean and spread over seeds, by batch."""
+    rows = []
+    for (method, shift), runs in curves.items():
+        for batch, values in enumerate(zip(*runs, strict=False), start=1):
+            over_seeds = Measurement(values)
+            numbers = (over_seeds.mean, over_seeds.spread, len(values))
+            rows.append((method, shift, batch, *numbers))
+    return to_csv(("method", "shift", "batch", "mean", "spread", "seeds"), rows)
 
 
 def _draw(panel: Axes, runs: Sequence[Sequence[float]], method: str, position: int) -> Artist:
