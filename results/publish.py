@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import jinja2
@@ -38,6 +39,9 @@ TRIAL = (
     "source", "method", "optimizer", "learning_rate", "temperature", "batch_size", "images",
 )  # fmt: skip
 
+BATCHES, PART = 50, 10
+"""Of a stream of 5,000 images, and of each part of which the error is shown."""
+
 Row = dict[str, str]
 Trial = tuple[str, str, str, float, float, int, int]
 
@@ -57,6 +61,7 @@ def collect(folder: Path) -> None:
             write_atomically(HERE / f"cells-{path.stem}.csv", as_csv(store).encode())
     write_atomically(HERE / "sources.csv", sources_csv().encode())
     write_atomically(HERE / "tuning.csv", tuning_csv().encode())
+    write_atomically(HERE / "online.csv", online_csv().encode())
 
 
 def tuning_csv() -> str:
@@ -76,6 +81,29 @@ def tuning_csv() -> str:
         if len(found) == len(VALIDATION_CORRUPTIONS)
     ]
     return to_csv((*TRIAL, "error"), rows)
+
+
+def online_csv() -> str:
+    """The error along the streams of CIFAR-10-C, ten batches at a time: means over all cells of a setting."""
+    errors: dict[tuple[str, ...], list[list[float]]] = {}
+    for row in rows_of("cells-results"):
+        wrong, sizes = (json.loads(row[key]) for key in ("batch_wrong", "batch_sizes"))
+        if row["data"] != "cifar10-c" or len(sizes) != BATCHES:
+            continue
+        parts = [
+            100 * sum(wrong[start : start + PART]) / sum(sizes[start : start + PART])
+            for start in range(0, BATCHES, PART)
+        ]
+        for method, _ in json.loads(row["asked"]):
+            setting = (row["checkpoint"], method, row["learning_rate"], row["temperature"])
+            errors.setdefault(setting, []).append(parts)
+    rows = [
+        (*setting, len(found), *(round(fmean(part), 6) for part in zip(*found, strict=True)))
+        for setting, found in sorted(errors.items())
+    ]
+    headings = ("checkpoint", "method", "learning_rate", "temperature", "streams")
+    ends = range(PART, BATCHES + 1, PART)
+    return to_csv((*headings, *(f"batches_{end - PART + 1}_to_{end}" for end in ends)), rows)
 
 
 def sources_csv() -> str:
@@ -146,6 +174,19 @@ def behind(name: str, title: str, method: str, other: str = "conjugate") -> int:
     return sum(
         error > errors[other, shift] for (who, shift), error in errors.items() if who == method
     )
+
+
+def online(table_name: str, title: str, method: str, part: str) -> str:
+    """The error in a part of the stream (`41_to_50`), at the setting a table has."""
+    row = row_of(table_name, title, method)
+    setting = (method, row["learning_rate"], row["temperature"])
+    (found,) = [
+        each
+        for each in rows_of("online")
+        if (each["method"], each["learning_rate"], each["temperature"]) == setting
+        and each["checkpoint"].endswith(table_name.removeprefix("table"))
+    ]
+    return number(found, f"batches_{part}")
 
 
 def lowest_task_loss(method: str) -> list[int]:
@@ -320,6 +361,7 @@ def render(template: str) -> str:
         "difference": lambda *place: interval(row_of(*place)),
         "behind": behind,
         "lowest_task_loss": lowest_task_loss,
+        "online": online,
         "sources": sources,
         "trials": trials,
         "trial": lambda *setting, **stream: f"{trial(*setting, **stream):.2f}",

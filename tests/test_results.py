@@ -101,6 +101,10 @@ def test_the_trials_are_those_of_the_published_cells() -> None:
     assert (RESULTS / "tuning.csv").read_text(encoding="utf-8") == publish().tuning_csv()
 
 
+def test_the_errors_along_the_streams_are_those_of_the_published_cells() -> None:
+    assert (RESULTS / "online.csv").read_text(encoding="utf-8") == publish().online_csv()
+
+
 def test_published_cells_name_no_place_of_a_machine() -> None:
     for file in RESULTS.glob("cells-*.csv"):
         csv.field_size_limit(2**31 - 1)
