@@ -39,6 +39,13 @@ TRIAL = (
     "source", "method", "optimizer", "learning_rate", "temperature", "batch_size", "images",
 )  # fmt: skip
 
+TABLES = {
+    "table-poly": "the PolyLoss source",
+    "table-ce": "the cross-entropy source",
+    "table-squared": "the squared-loss source",
+    "table-domain": "digits",
+    "table-severity": "all severities",
+}
 BATCHES, PART = 50, 10
 """Of a stream of 5,000 images, and of each part of which the error is shown."""
 
@@ -132,6 +139,11 @@ def rows_of(name: str) -> list[Row]:
     csv.field_size_limit(2**31 - 1)
     with file.open(newline="", encoding="utf-8") as opened:
         return list(csv.DictReader(opened))
+
+
+def not_run() -> list[str]:
+    """The tables that are not here yet."""
+    return [title for name, title in TABLES.items() if not rows_of(name)]
 
 
 def lines_with_results(name: str) -> list[str]:
@@ -355,6 +367,7 @@ def render(template: str) -> str:
     )
     helpers: dict[str, Any] = {
         "has": lambda name: bool(rows_of(name)),
+        "not_run": not_run,
         "table": table,
         "ours": lambda *place: number(row_of(*place), "ours"),
         "paper": lambda *place: number(row_of(*place), "paper"),
