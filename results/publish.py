@@ -371,7 +371,6 @@ def render(template: str) -> str:
         "table": table,
         "ours": lambda *place: number(row_of(*place), "ours"),
         "paper": lambda *place: number(row_of(*place), "paper"),
-        "difference": lambda *place: interval(row_of(*place)),
         "behind": behind,
         "lowest_task_loss": lowest_task_loss,
         "online": online,
