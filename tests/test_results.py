@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
+import importlib
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -39,14 +40,11 @@ SETTINGS = {
 """Decimals that are no measurements: constants of methods, recipes and protocols, by page."""
 
 
-@cache
-def publish() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("publish", RESULTS / "publish.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(name: str) -> ModuleType:
+    """A script of the folder, which finds the others beside it."""
+    if str(RESULTS) not in sys.path:
+        sys.path.insert(0, str(RESULTS))
+    return importlib.import_module(name)
 
 
 def decimals_of(page: Path) -> list[str]:
@@ -89,20 +87,22 @@ def test_every_measured_number_on_a_page_is_in_the_results(page: Path) -> None:
 
 
 def test_the_pages_are_what_the_results_make_of_the_templates() -> None:
-    for file, text in publish().pages().items():
+    for file, text in script("publish").pages().items():
         assert file.read_text(encoding="utf-8") == text, f"{file.name}: run `make results`"
 
 
 def test_the_sources_are_the_networks_of_the_zoo() -> None:
-    assert (RESULTS / "sources.csv").read_text(encoding="utf-8") == publish().sources_csv()
+    assert (RESULTS / "sources.csv").read_text(encoding="utf-8") == script(
+        "collecting"
+    ).sources_csv()
 
 
 def test_the_trials_are_those_of_the_published_cells() -> None:
-    assert (RESULTS / "tuning.csv").read_text(encoding="utf-8") == publish().tuning_csv()
+    assert (RESULTS / "tuning.csv").read_text(encoding="utf-8") == script("collecting").tuning_csv()
 
 
 def test_the_errors_along_the_streams_are_those_of_the_published_cells() -> None:
-    assert (RESULTS / "online.csv").read_text(encoding="utf-8") == publish().online_csv()
+    assert (RESULTS / "online.csv").read_text(encoding="utf-8") == script("collecting").online_csv()
 
 
 def test_published_cells_name_no_place_of_a_machine() -> None:

@@ -1,0 +1,96 @@
+"""What `fenchel reproduce` and `fenchel tune` left, taken over as CSV files and figures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from statistics import fmean
+
+from reading import HERE, Trial, rows_of
+
+from fenchel.bench.exports import as_csv
+from fenchel.bench.store import Store
+from fenchel.data.corruptions import VALIDATION_CORRUPTIONS
+from fenchel.models import read_metadata, zoo
+from fenchel.models.files import write_atomically
+from fenchel.report.layout import to_csv
+
+FIGURES = HERE.parent / "docs" / "figures"
+TRIAL = (
+    "source", "method", "optimizer", "learning_rate", "temperature", "batch_size", "images",
+)  # fmt: skip
+BATCHES, PART = 50, 10
+"""Of a stream of 5,000 images, and of each part of which the error is shown."""
+
+
+def collect(folder: Path) -> None:
+    """Copy tables and figures, and export the stores; what has not been run stays as it was."""
+    for file in sorted(folder.glob("*/*.csv")):
+        shutil.copyfile(file, HERE / file.name)
+    FIGURES.mkdir(exist_ok=True)
+    for file in sorted(folder.glob("*/*.svg")):
+        shutil.copyfile(file, FIGURES / file.name)
+    for path in sorted(folder.glob("**/*.sqlite")):
+        with Store.open_readonly(path) as store:
+            write_atomically(HERE / f"cells-{path.stem}.csv", as_csv(store).encode())
+    write_atomically(HERE / "sources.csv", sources_csv().encode())
+    write_atomically(HERE / "tuning.csv", tuning_csv().encode())
+    write_atomically(HERE / "online.csv", online_csv().encode())
+
+
+def tuning_csv() -> str:
+    """Every trial on the validation corruptions: the mean over them, by method and setting."""
+    errors: dict[Trial, dict[str, float]] = {}
+    for file in sorted((*HERE.glob("cells-tuning-*.csv"), *HERE.glob("cells-checks-*.csv"))):
+        source = file.stem.rpartition("-")[2]
+        for row in rows_of(file.stem):
+            setting = (row["optimizer"], float(row["learning_rate"]), float(row["temperature"]))
+            stream = (int(row["batch_size"]), int(row["samples"]))
+            for method, _ in json.loads(row["asked"]):
+                found = errors.setdefault((source, method, *setting, *stream), {})
+                found[row["shifts"]] = float(row["error_percent"])
+    rows = [
+        (*trial, round(sum(found.values()) / len(found), 6))
+        for trial, found in sorted(errors.items())
+        if len(found) == len(VALIDATION_CORRUPTIONS)
+    ]
+    return to_csv((*TRIAL, "error"), rows)
+
+
+def online_csv() -> str:
+    """The error along the streams of CIFAR-10-C, ten batches at a time: means over all cells of a setting."""
+    errors: dict[tuple[str, ...], list[list[float]]] = {}
+    for row in rows_of("cells-results"):
+        wrong, sizes = (json.loads(row[key]) for key in ("batch_wrong", "batch_sizes"))
+        if row["data"] != "cifar10-c" or len(sizes) != BATCHES:
+            continue
+        parts = [
+            100 * sum(wrong[start : start + PART]) / sum(sizes[start : start + PART])
+            for start in range(0, BATCHES, PART)
+        ]
+        for method, _ in json.loads(row["asked"]):
+            setting = (row["checkpoint"], method, row["learning_rate"], row["temperature"])
+            errors.setdefault(setting, []).append(parts)
+    rows = [
+        (*setting, len(found), *(round(fmean(part), 6) for part in zip(*found, strict=True)))
+        for setting, found in sorted(errors.items())
+    ]
+    headings = ("checkpoint", "method", "learning_rate", "temperature", "streams")
+    ends = range(PART, BATCHES + 1, PART)
+    return to_csv((*headings, *(f"batches_{end - PART + 1}_to_{end}" for end in ends)), rows)
+
+
+def sources_csv() -> str:
+    """The networks of the zoo: how they were trained, and how well they do on their test images."""
+    rows = []
+    for name in zoo.names():
+        metadata = read_metadata(zoo.path_of(name))
+        accuracy = 100 * metadata.metrics["test_accuracy"]
+        recipe = metadata.recipe
+        rows.append(
+            (name, metadata.architecture, metadata.data, metadata.loss, metadata.epoch,
+             recipe["learning_rate"], recipe["seed"], round(accuracy, 6))
+        )  # fmt: skip
+    headings = ("name", "architecture", "data", "loss", "epochs", "learning_rate", "seed")
+    return to_csv((*headings, "test_accuracy"), rows)

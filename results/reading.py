@@ -1,0 +1,128 @@
+"""The CSV files of this folder, and single facts of them that the pages mention."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+TABLES = {
+    "table-poly": "the PolyLoss source",
+    "table-ce": "the cross-entropy source",
+    "table-squared": "the squared-loss source",
+    "table-domain": "digits",
+    "table-severity": "all severities",
+}
+
+Row = dict[str, str]
+Trial = tuple[str, str, str, float, float, int, int]
+"""Source, method, optimiser, learning rate, temperature, batch size, images."""
+
+
+def rows_of(name: str) -> list[Row]:
+    """The rows of a CSV file here; none if it is not there."""
+    file = HERE / f"{name}.csv"
+    if not file.is_file():
+        return []
+    csv.field_size_limit(2**31 - 1)
+    with file.open(newline="", encoding="utf-8") as opened:
+        return list(csv.DictReader(opened))
+
+
+def not_run() -> list[str]:
+    """The tables that are not here yet."""
+    return [title for name, title in TABLES.items() if not rows_of(name)]
+
+
+def lines_with_results(name: str) -> list[str]:
+    """The titles of the lines of a table that have been run."""
+    return list(dict.fromkeys(row["line"] for row in rows_of(name) if row["ours"]))
+
+
+def number(row: Row, column: str, digits: int = 2) -> str:
+    """One number of a row as it is shown, `-` if it is not there."""
+    return f"{float(row[column]):.{digits}f}" if row[column] else "-"
+
+
+def with_spread(row: Row, column: str, digits: int = 2) -> str:
+    """The same with the standard deviation over seeds, where there is one."""
+    spread = row[f"{column}_spread"]
+    return number(row, column, digits) + (f" ± {float(spread):.{digits}f}" if spread else "")
+
+
+def interval(row: Row) -> str:
+    """The paired difference to the conjugate with its interval."""
+    if not row["minus_conjugate"]:
+        return ""
+    estimate, low, high = (f"{float(row[key]):+.2f}" for key in ("minus_conjugate", "low", "high"))
+    return f"{estimate} [{low}, {high}]"
+
+
+def row_of(name: str, title: str, method: str) -> Row:
+    """One row of a table."""
+    (row,) = [r for r in rows_of(name) if (r["line"], r["method"]) == (title, method)]
+    return row
+
+
+def behind(name: str, title: str, method: str, other: str = "conjugate") -> int:
+    """On how many corruptions a method has a larger error than another, means over seeds."""
+    errors = {
+        (row["method"], row["shift"]): float(row["ours"])
+        for row in rows_of(f"{name}-shifts")
+        if row["line"] == title and row["shift"] != "mean"
+    }
+    return sum(
+        error > errors[other, shift] for (who, shift), error in errors.items() if who == method
+    )
+
+
+def online(table_name: str, title: str, method: str, part: str) -> str:
+    """The error in a part of the stream (`41_to_50`), at the setting a table has."""
+    row = row_of(table_name, title, method)
+    setting = (method, row["learning_rate"], row["temperature"])
+    (found,) = [
+        each
+        for each in rows_of("online")
+        if (each["method"], each["learning_rate"], each["temperature"]) == setting
+        and each["checkpoint"].endswith(table_name.removeprefix("table"))
+    ]
+    return number(found, f"batches_{part}")
+
+
+def lowest_task_loss(method: str) -> list[int]:
+    """The batches at which a method has the lowest task loss of all."""
+    losses: dict[int, dict[str, float]] = {}
+    for row in rows_of("fig-task-loss-curves"):
+        losses.setdefault(int(row["batch"]), {})[row["method"]] = float(row["mean"])
+    return [batch for batch, found in losses.items() if min(found, key=found.__getitem__) == method]
+
+
+@cache
+def _trials() -> dict[Trial, float]:
+    return {
+        (
+            row["source"],
+            row["method"],
+            row["optimizer"],
+            float(row["learning_rate"]),
+            float(row["temperature"]),
+            int(row["batch_size"]),
+            int(row["images"]),
+        ): float(row["error"])
+        for row in rows_of("tuning")
+    }
+
+
+def trial(
+    source: str,
+    method: str,
+    rate: float,
+    temperature: float,
+    images: int,
+    batch_size: int = 100,
+    optimizer: str = "sgd",
+) -> float:
+    """The validation error of one setting, in percent."""
+    return _trials()[source, method, optimizer, rate, temperature, batch_size, images]

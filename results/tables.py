@@ -1,0 +1,129 @@
+"""The tables of the pages, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reading import Row, interval, lines_with_results, number, rows_of, trial, with_spread
+
+from fenchel.bench.tuned import read_tuned
+from fenchel.models import zoo
+from fenchel.report.layout import Entry, Layout, to_markdown
+
+
+def table(name: str, titles: Sequence[str] | None = None) -> str:
+    """Methods by line: ours, the paper's, and the paired difference to the conjugate."""
+    rows = {(row["line"], row["method"]): row for row in rows_of(name)}
+    titles = titles or lines_with_results(name)
+    methods = dict.fromkeys(method for title, method in rows if title in titles)
+    headings = ["method"]
+    for title in titles:
+        headings += [f"{title}: ours", "paper", "minus conjugate [95 %]"]
+    entries = []
+    for method in methods:
+        entry = [Entry(method)]
+        for title in titles:
+            entry += _entries(rows.get((title, method)), title, rows)
+        entries.append(tuple(entry))
+    return to_markdown(Layout("", tuple(headings), tuple(entries))).rstrip() + "\n"
+
+
+def _entries(row: Row | None, title: str, rows: dict[tuple[str, str], Row]) -> list[Entry]:
+    if row is None or not row["ours"]:
+        return [Entry("-"), Entry("-"), Entry("")]
+    lowest = min(
+        float(other["ours"]) for key, other in rows.items() if key[0] == title and other["ours"]
+    )
+    best = float(row["ours"]) == lowest
+    return [
+        Entry(with_spread(row, "ours"), "best" if best else ""),
+        Entry(with_spread(row, "paper")),
+        Entry(interval(row)),
+    ]
+
+
+def sources() -> str:
+    """The networks of the zoo as a table."""
+    rows = tuple(
+        (
+            Entry(f"zoo:{row['name']}"),
+            Entry(row["loss"]),
+            Entry(row["epochs"]),
+            Entry(number(row, "test_accuracy")),
+        )
+        for row in rows_of("sources")
+    )
+    layout = Layout("", ("network", "training loss", "epochs", "test accuracy (%)"), rows, 2)
+    return to_markdown(layout).rstrip() + "\n"
+
+
+def trials(source: str) -> str:
+    """The rates on the longer streams, at temperature 1 and at the best one; what was chosen in bold."""
+    chosen = read_tuned(zoo.folder() / f"cifar10-resnet26-{source}.tuned.json")
+    grid, short = chosen.protocol["grid"], chosen.protocol["screening_limit"]
+    rates, (long,) = grid["learning_rate"], chosen.protocol["limit"]
+    headings = ["method", *(f"T = 1: {rate:g}" for rate in rates)]
+    headings += [f"best T: {rate:g}" for rate in rates]
+    rows = []
+    for choice in chosen.choices:
+        method = choice.method
+        best = [_best(grid["temperature"], source, method, rate, short) for rate in rates]
+        plain = [trial(source, method, rate, 1, long) for rate in rates]
+        tuned = [trial(source, method, *setting, long) for setting in zip(rates, best, strict=True)]
+        texts = [f"{error:.2f}" for error in plain]
+        texts += [f"{error:.2f} ({t:g})" for error, t in zip(tuned, best, strict=True)]
+        least = [min(plain)] * len(plain) + [min(tuned)] * len(tuned)
+        entries = zip(texts, [*plain, *tuned], least, strict=True)
+        rows.append((Entry(method), *(Entry(t, "best" if e == b else "") for t, e, b in entries)))
+    return to_markdown(Layout("", tuple(headings), tuple(rows))).rstrip() + "\n"
+
+
+def _best(
+    temperatures: Sequence[float], source: str, method: str, rate: float, images: int
+) -> float:
+    return min(temperatures, key=lambda each: trial(source, method, rate, each, images))
+
+
+def learned_errors() -> str:
+    """Learned objectives and their fits beside the baselines, with the paired difference."""
+    rows = rows_of("fig-meta-errors")
+    lowest = {
+        key: min(float(row["ours"]) for row in rows if (row["source"], row["task_loss"]) == key)
+        for key in {(row["source"], row["task_loss"]) for row in rows}
+    }
+    entries = tuple(
+        (
+            *(Entry(row[key]) for key in ("source", "task_loss", "objective")),
+            Entry(with_spread(row, "ours"), "best" if float(row["ours"]) == least else ""),
+            Entry(number(row, "paper")),
+            Entry(interval(row)),
+        )
+        for row in rows
+        for least in [lowest[row["source"], row["task_loss"]]]
+    )
+    headings = ("source", "task loss", "objective", "ours", "paper", "minus conjugate [95 %]")
+    return to_markdown(Layout("", headings, entries, 3)).rstrip() + "\n"
+
+
+def learned_fits() -> str:
+    """Which formula explains the learned objectives."""
+    entries = tuple(
+        (
+            *(Entry(row[key]) for key in ("source", "task_loss")),
+            Entry(with_spread(row, "r2_entropy", 3)),
+            Entry(with_spread(row, "r2_quadratic", 3)),
+            Entry(with_spread(row, "aic_quadratic_minus_entropy", 0)),
+            Entry(f"{row['entropy_better']} of {row['seeds']}"),
+            Entry(with_spread(row, "temperature", 1)),
+            Entry(with_spread(row, "r2_linear", 3)),
+            Entry(with_spread(row, "beyond_linear_entropy", 3)),
+            Entry(with_spread(row, "beyond_linear_quadratic", 3)),
+        )
+        for row in rows_of("fig-meta-fits")
+    )
+    headings = (
+        "source", "task loss", "R² entropy", "R² quadratic", "AIC quadratic - entropy",
+        "seeds with entropy better", "fitted T", "R² linear", "beyond it: entropy",
+        "beyond it: quadratic",
+    )  # fmt: skip
+    return to_markdown(Layout("", headings, entries, 2)).rstrip() + "\n"
