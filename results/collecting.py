@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from statistics import fmean
 
-from reading import HERE, Trial, rows_of
+from reading import HERE, SETTING, Trial, rows_of
 
 from fenchel.bench.exports import as_csv
 from fenchel.bench.store import Store
@@ -70,13 +70,13 @@ def online_csv() -> str:
             for start in range(0, BATCHES, PART)
         ]
         for method, _ in json.loads(row["asked"]):
-            setting = (row["checkpoint"], method, row["learning_rate"], row["temperature"])
+            setting = (row["checkpoint"], method, *(row[key] for key in SETTING))
             errors.setdefault(setting, []).append(parts)
     rows = [
         (*setting, len(found), *(round(fmean(part), 6) for part in zip(*found, strict=True)))
         for setting, found in sorted(errors.items())
     ]
-    headings = ("checkpoint", "method", "learning_rate", "temperature", "streams")
+    headings = ("checkpoint", "method", *SETTING, "streams")
     ends = range(PART, BATCHES + 1, PART)
     return to_csv((*headings, *(f"batches_{end - PART + 1}_to_{end}" for end in ends)), rows)
 

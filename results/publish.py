@@ -45,6 +45,7 @@ def render(template: str) -> str:
         "lowest_task_loss": reading.lowest_task_loss,
         "online": reading.online,
         "sources": tables.sources,
+        "tuned_sources": tables.tuned_sources,
         "trials": tables.trials,
         "trial": lambda *setting, **stream: f"{reading.trial(*setting, **stream):.2f}",
         "learned_errors": tables.learned_errors,

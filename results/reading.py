@@ -16,6 +16,8 @@ TABLES = {
     "table-severity": "all severities",
 }
 
+SETTING = ("optimizer", "learning_rate", "temperature")
+
 Row = dict[str, str]
 Trial = tuple[str, str, str, float, float, int, int]
 """Source, method, optimiser, learning rate, temperature, batch size, images."""
@@ -81,11 +83,11 @@ def behind(name: str, title: str, method: str, other: str = "conjugate") -> int:
 def online(table_name: str, title: str, method: str, part: str) -> str:
     """The error in a part of the stream (`41_to_50`), at the setting a table has."""
     row = row_of(table_name, title, method)
-    setting = (method, row["learning_rate"], row["temperature"])
+    setting = [method, *(row[key] for key in SETTING)]
     (found,) = [
         each
         for each in rows_of("online")
-        if (each["method"], each["learning_rate"], each["temperature"]) == setting
+        if [each["method"], *(each[key] for key in SETTING)] == setting
         and each["checkpoint"].endswith(table_name.removeprefix("table"))
     ]
     return number(found, f"batches_{part}")

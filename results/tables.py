@@ -10,6 +10,12 @@ from fenchel.bench.tuned import read_tuned
 from fenchel.models import zoo
 from fenchel.report.layout import Entry, Layout, to_markdown
 
+TUNED = {
+    "poly": "PolyLoss source",
+    "ce": "Cross-entropy source",
+    "squared": "Squared-loss source",
+}
+
 
 def table(name: str, titles: Sequence[str] | None = None) -> str:
     """Methods by line: ours, the paper's, and the paired difference to the conjugate."""
@@ -55,6 +61,12 @@ def sources() -> str:
     )
     layout = Layout("", ("network", "training loss", "epochs", "test accuracy (%)"), rows, 2)
     return to_markdown(layout).rstrip() + "\n"
+
+
+def tuned_sources() -> dict[str, str]:
+    """The sources for which settings have been chosen, and what they are called."""
+    files = {source: zoo.folder() / f"cifar10-resnet26-{source}.t1.json" for source in TUNED}
+    return {source: title for source, title in TUNED.items() if files[source].is_file()}
 
 
 def trials(source: str) -> str:
