@@ -37,6 +37,12 @@ def test_list_shows_what_is_here_and_how_to_get_the_rest(cache):
     assert str(cache).replace("\n", "") in output.replace("\n", "")
 
 
+def test_a_table_that_goes_into_a_file_is_not_cut_to_a_width(cache):
+    lines = call("list").output.splitlines()
+    for name, entry in DATASETS.items():
+        assert any(line.split()[0] == name and entry.what in line for line in lines if line), name
+
+
 def test_list_speaks_json(cache):
     table = {row["name"]: row for row in json.loads(call("list", "--json").output)}
     assert set(table) == set(DATASETS)

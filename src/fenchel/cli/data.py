@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fenchel.cli.console import EXIT_FAILURES, err, out, print_json
+from fenchel.cli.console import EXIT_FAILURES, err, out, print_json, print_table
 
 if TYPE_CHECKING:
     from fenchel.data import Dataset, DatasetEntry
@@ -50,7 +50,7 @@ def list_(json: AsJson = False) -> None:
         here = Text("yes", "green") if entry.is_present(dataset_folder(name)) else Text("no")
         get = "fetch" if entry.recipe else entry.by_hand
         shown.add_row(name, entry.what, entry.source, here, Text(get))
-    out.print(shown)
+    print_table(shown)
     note = "'fetch' stands for: fenchel data fetch NAME. The cache is"
     _say(Text(f"\n{note} {home()} (set FENCHEL_HOME to move it).", "dim"))
 

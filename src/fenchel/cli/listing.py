@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fenchel.cli.console import out, print_json
+from fenchel.cli.console import print_json, print_table
 from fenchel.names import unknown
 
 Row = tuple[str, str]
@@ -113,7 +113,8 @@ def list_names(
         table.add_column("about")
         for row in rows:
             table.add_row(*row)
-        out.print(table, end="\n\n")
+        print_table(table)
+        print()
 
 
 def _signature(name: str, cls: type) -> str:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fenchel.cli.console import out, print_json
+from fenchel.cli.console import out, print_json, print_table
 
 if TYPE_CHECKING:
     from fenchel.models import Checkpoint
@@ -61,7 +61,7 @@ def conclude(facts: dict[str, Any], errors: dict[str, dict[str, float]], as_json
         for shift in next(iter(errors.values())):
             table.add_row(shift, *(f"{by[shift]:.2f}" for by in errors.values()))
         table.add_row("mean", *(f"{value:.2f}" for value in means(errors).values()), style="bold")
-        out.print(table)
+        print_table(table)
     for name in ("objective", "fit"):
         if name in facts:
             out.print(f"{name}: {escape(facts[name])}", soft_wrap=True, highlight=False)

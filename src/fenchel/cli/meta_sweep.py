@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fenchel.cli.console import EXIT_FAILURES, err, out, print_json
+from fenchel.cli.console import EXIT_FAILURES, err, print_json, print_table
 from fenchel.cli.devices import pick_device
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _show_plan(found: list[tuple[Entry, Path | None]], as_json: bool) -> None:
     table = Table("entry", "group", "source", box=None, pad_edge=False)
     for entry, path in found:
         table.add_row(entry.name, entry.group, escape(str(path or entry.source.command)))
-    out.print(table)
+    print_table(table)
 
 
 def _conclude(rows: list[dict[str, Any]], folder: Path, as_json: bool) -> None:
@@ -145,4 +145,4 @@ def _conclude(rows: list[dict[str, Any]], folder: Path, as_json: bool) -> None:
             f"{row['quadratic_r_squared']:.3f}",
             row["better"],
         )
-    out.print(table)
+    print_table(table)

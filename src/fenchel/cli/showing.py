@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.measure import measure_renderables
-
-from fenchel.cli.console import out
+from fenchel.cli.console import print_table
 from fenchel.names import unknown
 
 if TYPE_CHECKING:
@@ -15,7 +12,6 @@ if TYPE_CHECKING:
 
     from fenchel.report.layout import Layout
 
-WIDEST = 10_000
 FORMATS = ("terminal", "markdown", "latex", "csv")
 
 
@@ -27,7 +23,7 @@ def check_format(form: str) -> None:
 
 def show_tables(layouts: Iterable[Layout], form: str, numbers: str) -> None:
     """Print tables on standard output, or, as CSV, the numbers behind them."""
-    from fenchel.report.layout import to_latex, to_markdown
+    from fenchel.report.layout import to_latex, to_markdown, to_terminal
 
     if form == "csv":
         print(numbers, end="")
@@ -36,19 +32,6 @@ def show_tables(layouts: Iterable[Layout], form: str, numbers: str) -> None:
         if place:
             print()
         if form == "terminal":
-            _show_in_terminal(layout)
+            print_table(to_terminal(layout))
         else:
             print(to_latex(layout) if form == "latex" else to_markdown(layout), end="")
-
-
-def _show_in_terminal(layout: Layout) -> None:
-    """What goes to a file or a pipe is never cut to a width."""
-    from fenchel.report.layout import to_terminal
-
-    table = to_terminal(layout)
-    if out.is_terminal:
-        out.print(table)
-        return
-    options = out.options.update(max_width=WIDEST)
-    width = measure_renderables(out, options, [table]).maximum
-    Console(file=out.file, width=width).print(table)

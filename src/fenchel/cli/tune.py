@@ -21,7 +21,7 @@ from fenchel.cli.bench import (
     run_in_store,
     tell_estimate,
 )
-from fenchel.cli.console import EXIT_FAILURES, out, print_json
+from fenchel.cli.console import EXIT_FAILURES, out, print_json, print_table
 from fenchel.cli.devices import pick_device
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def tune(
             values = [str(value) for value in choice.settings.values()]
             error = f"{choice.validation_error:.2f}"
             table.add_row(source, choice.method, *values, error, str(choice.trials))
-        out.print(table)
+        print_table(table)
         out.print(Text(f"written: {target}"), soft_wrap=True)
     if failed:
         raise typer.Exit(EXIT_FAILURES)
