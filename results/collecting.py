@@ -37,13 +37,14 @@ def collect(folder: Path) -> None:
     write_atomically(HERE / "sources.csv", sources_csv().encode())
     write_atomically(HERE / "tuning.csv", tuning_csv().encode())
     write_atomically(HERE / "online.csv", online_csv().encode())
+    write_atomically(HERE / "digits.csv", digits_csv().encode())
 
 
 def tuning_csv() -> str:
     """Every trial on the validation corruptions: the mean over them, by method and setting."""
     errors: dict[Trial, dict[str, float]] = {}
     for file in sorted((*HERE.glob("cells-tuning-*.csv"), *HERE.glob("cells-checks-*.csv"))):
-        source = file.stem.rpartition("-")[2]
+        source = file.stem.removeprefix("cells-tuning-").removeprefix("cells-checks-")
         for row in rows_of(file.stem):
             setting = (row["optimizer"], float(row["learning_rate"]), float(row["temperature"]))
             stream = (int(row["batch_size"]), int(row["samples"]))
@@ -79,6 +80,22 @@ def online_csv() -> str:
     headings = ("checkpoint", "method", *SETTING, "streams")
     ends = range(PART, BATCHES + 1, PART)
     return to_csv((*headings, *(f"batches_{end - PART + 1}_to_{end}" for end in ends)), rows)
+
+
+def digits_csv() -> str:
+    """Every setting that the networks of SVHN were adapted with on other digits: the error over seeds."""
+    errors: dict[tuple[str, ...], list[float]] = {}
+    for row in rows_of("cells-results"):
+        if row["checkpoint"].startswith("zoo:svhn-"):
+            for method, _ in json.loads(row["asked"]):
+                setting = (row["checkpoint"], row["shifts"], method, *(row[key] for key in SETTING))
+                errors.setdefault(setting, []).append(float(row["error_percent"]))
+    rows = [
+        (*setting, len(found), round(fmean(found), 6), min(found), max(found))
+        for setting, found in sorted(errors.items())
+    ]
+    headings = ("checkpoint", "target", "method", *SETTING, "seeds", "error", "lowest", "highest")
+    return to_csv(headings, rows)
 
 
 def sources_csv() -> str:

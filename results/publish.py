@@ -47,6 +47,7 @@ def render(template: str) -> str:
         "sources": tables.sources,
         "tuned_sources": tables.tuned_sources,
         "trials": tables.trials,
+        "rates": tables.rates,
         "trial": lambda *setting, **stream: f"{reading.trial(*setting, **stream):.2f}",
         "learned_errors": tables.learned_errors,
         "learned_fits": tables.learned_fits,

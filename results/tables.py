@@ -90,6 +90,24 @@ def trials(source: str) -> str:
     return to_markdown(Layout("", tuple(headings), tuple(rows))).rstrip() + "\n"
 
 
+def rates(name: str, kind: str = "t1") -> str:
+    """The rates tried for a network of the zoo at one temperature; what was chosen in bold."""
+    chosen = read_tuned(zoo.folder() / f"{name}.{kind}.json")
+    grid, (images,) = chosen.protocol["grid"], chosen.protocol["limit"]
+    (temperature,), (optimizer,) = grid["temperature"], grid["optimizer"]
+    rows = []
+    for choice in chosen.choices:
+        setting = (name.replace("-resnet26", ""), choice.method)
+        errors = [
+            trial(*setting, rate, temperature, images, optimizer=optimizer)
+            for rate in grid["learning_rate"]
+        ]
+        entries = (Entry(f"{each:.2f}", "best" if each == min(errors) else "") for each in errors)
+        rows.append((Entry(choice.method), *entries))
+    headings = ("method", *(f"{rate:g}" for rate in grid["learning_rate"]))
+    return to_markdown(Layout("", headings, tuple(rows))).rstrip() + "\n"
+
+
 def _best(
     temperatures: Sequence[float], source: str, method: str, rate: float, images: int
 ) -> float:

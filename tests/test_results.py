@@ -97,12 +97,10 @@ def test_the_sources_are_the_networks_of_the_zoo() -> None:
     ).sources_csv()
 
 
-def test_the_trials_are_those_of_the_published_cells() -> None:
-    assert (RESULTS / "tuning.csv").read_text(encoding="utf-8") == script("collecting").tuning_csv()
-
-
-def test_the_errors_along_the_streams_are_those_of_the_published_cells() -> None:
-    assert (RESULTS / "online.csv").read_text(encoding="utf-8") == script("collecting").online_csv()
+@pytest.mark.parametrize("name", ["tuning", "online", "digits"])
+def test_what_is_said_of_the_cells_is_made_of_them(name: str) -> None:
+    made = getattr(script("collecting"), f"{name}_csv")()
+    assert (RESULTS / f"{name}.csv").read_text(encoding="utf-8") == made
 
 
 def test_published_cells_name_no_place_of_a_machine() -> None:

@@ -136,7 +136,8 @@ def _on_validation(choice: DataChoice) -> DataChoice:
     if not choice.corruption_names:
         raise ValueError(
             "tuning needs data with corruptions, of which four are for validation; "
-            f"{choice.name} is a shift of its own. Take temperature 1 and a fixed learning rate."
+            f"{choice.name} is a shift of its own. Take temperature 1 and a fixed learning rate, or tune on "
+            "the source's own data with corruptions = 'validation'."
         )
     return replace(choice, corruptions=VALIDATION_CORRUPTIONS)
 

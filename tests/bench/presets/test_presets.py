@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -258,30 +258,34 @@ def test_a_failed_cell_leaves_a_gap_that_is_told(ran: tuple[PresetPlan, dict[str
     assert entries["hard"][3].text == "failed"
 
 
-def test_at_scale_cpu_settings_tuned_for_the_source_replace_the_published_ones(
-    save_checkpoint: SaveCheckpoint, cache: Path
-) -> None:
-    path = save_checkpoint("cifar10", "poly:epsilon=6", architecture="digit_network")
-    settings = {"learning_rate": 0.25, "temperature": 1.0, "optimizer": "adam"}
-    adapting = [
-        name
-        for name in line_of("fig-task-loss", "CIFAR-10-C, T = 1").runs
-        if name not in ("source", "bn")
-    ]
-    loss = find_checkpoints([path])[0].metadata.loss
+def write_settings(checkpoint: Path, kind: str, methods: Iterable[str], **settings: object) -> None:
+    """The file that `fenchel tune` leaves, with the same settings for every method."""
+    metadata = find_checkpoints([checkpoint])[0].metadata
     choices = tuple(
         Choice(
-            architecture="digit_network",
-            loss=loss,
+            architecture=metadata.architecture,
+            loss=metadata.loss,
             method=method,
             settings=settings,
             validation_error=1.0,
             trials=2,
         )
-        for method in adapting
+        for method in methods
     )
-    protocol = {"corruptions": ["spatter"]}
-    Tuned(choices=choices, protocol=protocol).write(path.with_suffix(".t1.json"))
+    tuned = Tuned(choices=choices, protocol={"corruptions": ["spatter"]})
+    tuned.write(checkpoint.with_suffix(f".{kind}.json"))
+
+
+def test_at_scale_cpu_settings_tuned_for_the_source_replace_the_published_ones(
+    save_checkpoint: SaveCheckpoint, cache: Path
+) -> None:
+    path = save_checkpoint("cifar10", "poly:epsilon=6", architecture="digit_network")
+    adapting = [
+        name
+        for name in line_of("fig-task-loss", "CIFAR-10-C, T = 1").runs
+        if name not in ("source", "bn")
+    ]
+    write_settings(path, "t1", adapting, learning_rate=0.25, temperature=1.0, optimizer="adam")
     found = find_checkpoints([path])
     preset = PRESETS["fig-task-loss"]
     (tuned,) = plan_preset(preset, "cpu", found).lines
@@ -294,3 +298,17 @@ def test_at_scale_cpu_settings_tuned_for_the_source_replace_the_published_ones(
     assert {name.selection for name in tuned.plan.asked} == {"tuned on spatter"}
     (published,) = plan_preset(preset, "smoke", found).lines
     assert published.line.runs["conjugate"].learning_rate == 1e-3
+
+
+def test_digits_are_adapted_with_settings_tuned_at_the_temperature_of_their_line(
+    save_checkpoint: SaveCheckpoint, cache: Path
+) -> None:
+    path = save_checkpoint("svhn:digits=True", "cross-entropy", architecture="digit_network")
+    methods = ("hard", "robust", "memo", "conjugate")
+    for kind, temperature in (("t1", 1.0), ("t2", 2.0)):
+        settings = {"learning_rate": temperature / 8, "temperature": temperature}
+        write_settings(path, kind, methods, optimizer="adam", **settings)
+    lines = plan_preset(PRESETS["table-ce-digits"], "cpu", find_checkpoints([path])).lines
+    assert {
+        (found.line.title[-5:], str(found.line.runs[name])) for found in lines for name in methods
+    } == {("T = 1", "adam 0.125, T 1"), ("T = 2", "adam 0.25, T 2")}

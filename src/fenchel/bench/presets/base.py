@@ -119,8 +119,8 @@ class Line:
         severities: of the corruptions; the error is the mean over corruptions and severities.
         source: the model.
         runs: by method, in the order of the paper's columns.
-        tuning: which temperatures a tuning for this line may choose from; "none" where settings are
-            fixed because there is nothing to tune on.
+        tuning: which temperatures a tuning for this line may choose from: 1, 2, or any; "none" where
+            settings are fixed because there is nothing to tune on.
         tuned: the file of `fenchel tune` that the settings of `runs` come from, if they are not published.
     """
 
@@ -130,7 +130,7 @@ class Line:
     severities: tuple[int, ...] = (5,)
     source: SourceModel
     runs: Mapping[str, Run]
-    tuning: Literal["none", "t1", "tuned"] = "none"
+    tuning: Literal["none", "t1", "t2", "tuned"] = "none"
     tuned: Path | None = None
 
     @property
@@ -184,7 +184,7 @@ THREE_SEEDS: Mapping[str, Scale] = {
 }
 DIGITS: Mapping[str, Scale] = {
     **SMALL_IMAGES,
-    "cpu": Scale(name="cpu", limit=None, batch_size=100, seeds=(0, 1, 2)),
+    "cpu": replace(THREE_SEEDS["cpu"], limit=None),
 }
 LARGE_IMAGES: Mapping[str, Scale] = {
     "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
