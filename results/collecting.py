@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from statistics import fmean
 
-from reading import HERE, SETTING, Trial, rows_of
+from reading import HERE, SETTING, Row, Trial, rows_of
 
 from fenchel.bench.exports import as_csv
 from fenchel.bench.store import Store
@@ -48,7 +48,7 @@ def tuning_csv() -> str:
         for row in rows_of(file.stem):
             setting = (row["optimizer"], float(row["learning_rate"]), float(row["temperature"]))
             stream = (int(row["batch_size"]), int(row["samples"]))
-            for method, _ in json.loads(row["asked"]):
+            for method in _methods(row):
                 found = errors.setdefault((source, method, *setting, *stream), {})
                 found[row["shifts"]] = float(row["error_percent"])
     rows = [
@@ -70,7 +70,7 @@ def online_csv() -> str:
             100 * sum(wrong[start : start + PART]) / sum(sizes[start : start + PART])
             for start in range(0, BATCHES, PART)
         ]
-        for method, _ in json.loads(row["asked"]):
+        for method in _methods(row):
             setting = (row["checkpoint"], method, *(row[key] for key in SETTING))
             errors.setdefault(setting, []).append(parts)
     rows = [
@@ -87,8 +87,9 @@ def digits_csv() -> str:
     errors: dict[tuple[str, ...], list[float]] = {}
     for row in rows_of("cells-results"):
         if row["checkpoint"].startswith("zoo:svhn-"):
-            for method, _ in json.loads(row["asked"]):
-                setting = (row["checkpoint"], row["shifts"], method, *(row[key] for key in SETTING))
+            target = row["data"].partition(":")[0]
+            for method in _methods(row):
+                setting = (row["checkpoint"], target, method, *(row[key] for key in SETTING))
                 errors.setdefault(setting, []).append(float(row["error_percent"]))
     rows = [
         (*setting, len(found), round(fmean(found), 6), min(found), max(found))
@@ -111,3 +112,8 @@ def sources_csv() -> str:
         )  # fmt: skip
     headings = ("name", "architecture", "data", "loss", "epochs", "learning_rate", "seed")
     return to_csv((*headings, "test_accuracy"), rows)
+
+
+def _methods(row: Row) -> list[str]:
+    """The methods whose run a cell is: several where their objectives coincide."""
+    return sorted({method for method, _ in json.loads(row["asked"])})

@@ -44,6 +44,7 @@ def render(template: str) -> str:
         "behind": reading.behind,
         "lowest_task_loss": reading.lowest_task_loss,
         "online": reading.online,
+        "on_digits": reading.on_digits,
         "sources": tables.sources,
         "tuned_sources": tables.tuned_sources,
         "trials": tables.trials,

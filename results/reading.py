@@ -93,6 +93,18 @@ def online(table_name: str, title: str, method: str, part: str) -> str:
     return number(found, f"batches_{part}")
 
 
+def on_digits(source: str, target: str, method: str, rate: float, temperature: float = 1) -> Row:
+    """What a network of SVHN reaches on other digits at one setting of Adam, over seeds."""
+    (found,) = [
+        row
+        for row in rows_of("digits")
+        if (row["checkpoint"], row["target"]) == (f"zoo:svhn-resnet26-{source}", target)
+        and (row["method"], row["optimizer"]) == (method, "adam")
+        and (float(row["learning_rate"]), float(row["temperature"])) == (rate, temperature)
+    ]
+    return found
+
+
 def lowest_task_loss(method: str) -> list[int]:
     """The batches at which a method has the lowest task loss of all."""
     losses: dict[int, dict[str, float]] = {}
