@@ -12,7 +12,8 @@ TABLES = {
     "table-poly": "the PolyLoss source",
     "table-ce": "the cross-entropy source",
     "table-squared": "the squared-loss source",
-    "table-domain": "digits",
+    "table-domain": "digits with PolyLoss",
+    "table-ce-digits": "digits with cross-entropy",
     "table-severity": "all severities",
 }
 
