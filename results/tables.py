@@ -82,11 +82,9 @@ def trials(source: str) -> str:
         best = [_best(grid["temperature"], source, method, rate, short) for rate in rates]
         plain = [trial(source, method, rate, 1, long) for rate in rates]
         tuned = [trial(source, method, *setting, long) for setting in zip(rates, best, strict=True)]
-        texts = [f"{error:.2f}" for error in plain]
-        texts += [f"{error:.2f} ({t:g})" for error, t in zip(tuned, best, strict=True)]
-        least = [min(plain)] * len(plain) + [min(tuned)] * len(tuned)
-        entries = zip(texts, [*plain, *tuned], least, strict=True)
-        rows.append((Entry(method), *(Entry(t, "best" if e == b else "") for t, e, b in entries)))
+        texts = [f"{error:.2f} ({t:g})" for error, t in zip(tuned, best, strict=True)]
+        at_one = _lowest_in_bold([f"{error:.2f}" for error in plain], plain)
+        rows.append((Entry(method), *at_one, *_lowest_in_bold(texts, tuned)))
     return to_markdown(Layout("", tuple(headings), tuple(rows))).rstrip() + "\n"
 
 
@@ -102,10 +100,18 @@ def rates(name: str, kind: str = "t1") -> str:
             trial(*setting, rate, temperature, images, optimizer=optimizer)
             for rate in grid["learning_rate"]
         ]
-        entries = (Entry(f"{each:.2f}", "best" if each == min(errors) else "") for each in errors)
-        rows.append((Entry(choice.method), *entries))
+        texts = [f"{error:.2f}" for error in errors]
+        rows.append((Entry(choice.method), *_lowest_in_bold(texts, errors)))
     headings = ("method", *(f"{rate:g}" for rate in grid["learning_rate"]))
     return to_markdown(Layout("", headings, tuple(rows))).rstrip() + "\n"
+
+
+def _lowest_in_bold(texts: Sequence[str], errors: Sequence[float]) -> list[Entry]:
+    lowest = min(errors)
+    return [
+        Entry(text, "best" if error == lowest else "")
+        for text, error in zip(texts, errors, strict=True)
+    ]
 
 
 def _best(
