@@ -20,8 +20,8 @@ FIGURES = HERE.parent / "docs" / "figures"
 TRIAL = (
     "source", "method", "optimizer", "learning_rate", "temperature", "batch_size", "images",
 )  # fmt: skip
-BATCHES, PART = 50, 10
-"""Of a stream of 5,000 images, and of each part of which the error is shown."""
+BATCHES, PART, SEVERITY = 50, 10, 5
+"""Of a stream of 5,000 images, of each part of which the error is shown, and of the streams that count."""
 
 
 def collect(folder: Path) -> None:
@@ -60,11 +60,14 @@ def tuning_csv() -> str:
 
 
 def online_csv() -> str:
-    """The error along the streams of CIFAR-10-C, ten batches at a time: means over all cells of a setting."""
+    """The error along the streams of CIFAR-10-C at severity 5, ten batches at a time, by setting."""
     errors: dict[tuple[str, ...], list[list[float]]] = {}
     for row in rows_of("cells-results"):
-        wrong, sizes = (json.loads(row[key]) for key in ("batch_wrong", "batch_sizes"))
-        if row["data"] != "cifar10-c" or len(sizes) != BATCHES:
+        wrong, sizes, shifts = (
+            json.loads(row[key]) for key in ("batch_wrong", "batch_sizes", "shifts")
+        )
+        as_tested = all(shift["severity"] == SEVERITY for shift in shifts)
+        if row["data"] != "cifar10-c" or len(sizes) != BATCHES or not as_tested:
             continue
         parts = [
             100 * sum(wrong[start : start + PART]) / sum(sizes[start : start + PART])

@@ -39,6 +39,7 @@ def render(template: str) -> str:
         "has": lambda name: bool(rows_of(name)),
         "not_run": reading.not_run,
         "table": tables.table,
+        "by_severity": tables.by_severity,
         "ours": lambda *place: number(row_of(*place), "ours"),
         "paper": lambda *place: number(row_of(*place), "paper"),
         "behind": reading.behind,

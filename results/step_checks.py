@@ -125,8 +125,8 @@ def main() -> None:
         for source, rate in rates.items():
             for shift in shifts:
                 rows.append(check(source, rate, shift))
+                write_atomically(HERE / "step-checks.csv", to_csv(HEADINGS, rows).encode())
                 bar.advance()
-    write_atomically(HERE / "step-checks.csv", to_csv(HEADINGS, rows).encode())
 
 
 if __name__ == "__main__":

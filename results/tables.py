@@ -19,33 +19,70 @@ TUNED = {
 
 def table(name: str, titles: Sequence[str] | None = None) -> str:
     """Methods by line: ours, the paper's, and the paired difference to the conjugate."""
-    rows = {(row["line"], row["method"]): row for row in rows_of(name)}
     titles = titles or lines_with_results(name)
-    methods = dict.fromkeys(method for title, method in rows if title in titles)
+    lines = [_Line(name, title) for title in titles]
     headings = ["method"]
     for title in titles:
         headings += [f"{title}: ours", "paper", "minus conjugate [95 %]"]
-    entries = []
-    for method in methods:
-        entry = [Entry(method)]
-        for title in titles:
-            entry += _entries(rows.get((title, method)), title, rows)
-        entries.append(tuple(entry))
-    return to_markdown(Layout("", tuple(headings), tuple(entries))).rstrip() + "\n"
-
-
-def _entries(row: Row | None, title: str, rows: dict[tuple[str, str], Row]) -> list[Entry]:
-    if row is None or not row["ours"]:
-        return [Entry("-"), Entry("-"), Entry("")]
-    lowest = min(
-        float(other["ours"]) for key, other in rows.items() if key[0] == title and other["ours"]
-    )
-    best = float(row["ours"]) == lowest
-    return [
-        Entry(with_spread(row, "ours"), "best" if best else ""),
-        Entry(with_spread(row, "paper")),
-        Entry(interval(row)),
+    rows = [
+        [Entry(method), *(entry for line in lines for entry in line.all_of(method))]
+        for method in _methods(lines)
     ]
+    return _markdown(headings, rows)
+
+
+def by_severity() -> str:
+    """Methods by severity, our errors; then their paired differences to the conjugate."""
+    lines = [_Line("table-severity", title) for title in lines_with_results("table-severity")]
+    headings = [f"severity {severity}" for severity, _ in enumerate(lines, start=1)]
+    methods = _methods(lines)
+    errors = [[Entry(m), *(line.ours(m) for line in lines)] for m in methods]
+    differences = [
+        [Entry(m), *(line.difference(m) for line in lines)] for m in methods if m != "conjugate"
+    ]
+    return "\n".join(
+        (
+            _markdown(["error (%)", *headings], errors),
+            _markdown(["minus conjugate [95 %]", *headings], differences),
+        )
+    )
+
+
+class _Line:
+    """One line of a table, by method."""
+
+    def __init__(self, name: str, title: str) -> None:
+        self.rows = {row["method"]: row for row in rows_of(name) if row["line"] == title}
+        self.lowest = min(float(row["ours"]) for row in self.rows.values() if row["ours"])
+
+    def all_of(self, method: str) -> tuple[Entry, Entry, Entry]:
+        """Ours, the paper's, the difference."""
+        row = self._row(method)
+        paper = Entry("-") if row is None else Entry(with_spread(row, "paper"))
+        return self.ours(method), paper, self.difference(method)
+
+    def ours(self, method: str) -> Entry:
+        row = self._row(method)
+        if row is None:
+            return Entry("-")
+        return Entry(with_spread(row, "ours"), "best" if float(row["ours"]) == self.lowest else "")
+
+    def difference(self, method: str) -> Entry:
+        row = self._row(method)
+        return Entry("") if row is None else Entry(interval(row))
+
+    def _row(self, method: str) -> Row | None:
+        row = self.rows.get(method)
+        return row if row is not None and row["ours"] else None
+
+
+def _methods(lines: Sequence[_Line]) -> list[str]:
+    return list(dict.fromkeys(method for line in lines for method in line.rows))
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[Entry]], names: int = 1) -> str:
+    layout = Layout("", tuple(headings), tuple(map(tuple, rows)), names)
+    return to_markdown(layout).rstrip() + "\n"
 
 
 def sources() -> str:
@@ -59,8 +96,7 @@ def sources() -> str:
         )
         for row in rows_of("sources")
     )
-    layout = Layout("", ("network", "training loss", "epochs", "test accuracy (%)"), rows, 2)
-    return to_markdown(layout).rstrip() + "\n"
+    return _markdown(("network", "training loss", "epochs", "test accuracy (%)"), rows, 2)
 
 
 def tuned_sources() -> dict[str, str]:
@@ -85,7 +121,7 @@ def trials(source: str) -> str:
         texts = [f"{error:.2f} ({t:g})" for error, t in zip(tuned, best, strict=True)]
         at_one = _lowest_in_bold([f"{error:.2f}" for error in plain], plain)
         rows.append((Entry(method), *at_one, *_lowest_in_bold(texts, tuned)))
-    return to_markdown(Layout("", tuple(headings), tuple(rows))).rstrip() + "\n"
+    return _markdown(headings, rows)
 
 
 def rates(name: str, kind: str = "t1") -> str:
@@ -103,7 +139,7 @@ def rates(name: str, kind: str = "t1") -> str:
         texts = [f"{error:.2f}" for error in errors]
         rows.append((Entry(choice.method), *_lowest_in_bold(texts, errors)))
     headings = ("method", *(f"{rate:g}" for rate in grid["learning_rate"]))
-    return to_markdown(Layout("", headings, tuple(rows))).rstrip() + "\n"
+    return _markdown(headings, rows)
 
 
 def _lowest_in_bold(texts: Sequence[str], errors: Sequence[float]) -> list[Entry]:
@@ -138,7 +174,7 @@ def learned_errors() -> str:
         for least in [lowest[row["source"], row["task_loss"]]]
     )
     headings = ("source", "task loss", "objective", "ours", "paper", "minus conjugate [95 %]")
-    return to_markdown(Layout("", headings, entries, 3)).rstrip() + "\n"
+    return _markdown(headings, entries, 3)
 
 
 def learned_fits() -> str:
@@ -162,4 +198,4 @@ def learned_fits() -> str:
         "seeds with entropy better", "fitted T", "R² linear", "beyond it: entropy",
         "beyond it: quadratic",
     )  # fmt: skip
-    return to_markdown(Layout("", headings, entries, 2)).rstrip() + "\n"
+    return _markdown(headings, entries, 2)
