@@ -148,6 +148,15 @@ def test_a_second_panel_shows_the_distance_from_the_conjugate_seed_by_seed() -> 
     assert whisker[1][0] - whisker[0][0] == pytest.approx(2 * np.std([1.0, 1.5], ddof=1))
 
 
+def test_severities_have_such_a_panel_where_the_conjugate_is_among_the_methods() -> None:
+    errors = {("entropy", at): Measurement((at + 1.0, at + 3.0)) for at in (1, 3)}
+    assert len(error_by_severity_figure(errors, ["entropy"]).axes) == 1
+    errors |= {("conjugate", at): Measurement((1.0, 2.0)) for at in (1, 3)}
+    _, distances = error_by_severity_figure(errors, ["entropy", "conjugate"]).axes
+    (drawn,) = distances.containers
+    assert list(drawn.lines[0].get_ydata()) == [1.5, 3.5]  # means of (1, 2) and (3, 4)
+
+
 def test_the_numbers_of_curves_are_means_over_seeds_up_to_the_shortest() -> None:
     written = curves_csv({("soft", "fog"): [[1.0, 2.0], [3.0, 5.0, 7.0]], ("bn", "fog"): [[4.0]]})
     assert written.splitlines() == [

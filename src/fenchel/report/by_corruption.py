@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fenchel.report.distances import Rows, panels_of
 from fenchel.report.style import color_of, is_front, marker_of, styled
-from fenchel.report.tables import NOTHING, ErrorTable, Measurement
-
-UNADAPTED = ("source", "bn")
-"""Too far from the others to be drawn beside them in the panel of differences."""
-
-Rows = Mapping[str, Sequence[Measurement]]
+from fenchel.report.tables import ErrorTable
 
 
 def error_by_corruption_figure(table: ErrorTable) -> Figure:
@@ -25,9 +21,7 @@ def error_by_corruption_figure(table: ErrorTable) -> Figure:
     names = table.headings if len(table.columns) > 1 else table.columns
     heights = [-float(k) - (0.4 if name == "mean" else 0.0) for k, name in enumerate(names)]
     rows = {method: table.row(method)[: len(names)] for method in table.rows}
-    panels: dict[str, Rows] = {"error (%)": rows}
-    if differences := _minus_conjugate(rows):
-        panels["error minus that of the conjugate (points)"] = differences
+    panels = panels_of(rows)
     with styled():
         size = (4.1 * len(panels) + 1.2, 0.32 * len(names) + 1.3)
         figure = Figure(figsize=size, layout="constrained")
@@ -47,23 +41,6 @@ def error_by_corruption_figure(table: ErrorTable) -> Figure:
         first.set_ylim(heights[-1] - 0.6, 0.6)
         figure.legend(*first.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
-
-
-def _minus_conjugate(rows: Rows) -> dict[str, list[Measurement]]:
-    """What adapts minus the conjugate; nothing if there is nothing to compare."""
-    if "conjugate" not in rows:
-        return {}
-    return {
-        method: [_minus(*cells) for cells in zip(row, rows["conjugate"], strict=True)]
-        for method, row in rows.items()
-        if method not in ("conjugate", *UNADAPTED)
-    }
-
-
-def _minus(cell: Measurement, other: Measurement) -> Measurement:
-    if len(cell.values) != len(other.values):
-        return NOTHING
-    return Measurement(tuple(a - b for a, b in zip(cell.values, other.values, strict=True)))
 
 
 def _draw(axes: Axes, rows: Rows, methods: Sequence[str], heights: Sequence[float]) -> None:
