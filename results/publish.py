@@ -40,6 +40,7 @@ def render(template: str) -> str:
         "not_run": reading.not_run,
         "table": tables.table,
         "by_severity": tables.by_severity,
+        "row_of": row_of,
         "ours": lambda *place: number(row_of(*place), "ours"),
         "paper": lambda *place: number(row_of(*place), "paper"),
         "behind": reading.behind,
