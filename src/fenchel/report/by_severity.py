@@ -22,7 +22,7 @@ def error_by_severity_figure(
     severities = sorted({severity for _, severity in errors})
     panels = panels_of({m: [errors.get((m, at), NOTHING) for at in severities] for m in methods})
     with styled():
-        figure = Figure(figsize=(3.8 * len(panels) + 1.4, 3.1), layout="constrained")
+        figure = Figure(figsize=(3.8 * len(panels) + 1.4, 3.5), layout="constrained")
         for axes, (label, rows) in zip(
             figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
         ):
