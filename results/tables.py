@@ -33,8 +33,9 @@ def table(name: str, titles: Sequence[str] | None = None) -> str:
 
 def by_severity() -> str:
     """Methods by severity, our errors; then their paired differences to the conjugate."""
-    lines = [_Line("table-severity", title) for title in lines_with_results("table-severity")]
-    headings = [f"severity {severity}" for severity, _ in enumerate(lines, start=1)]
+    titles = lines_with_results("table-severity")
+    lines = [_Line("table-severity", title) for title in titles]
+    headings = [title.partition(",")[0].removeprefix("CIFAR-10-C ") for title in titles]
     methods = _methods(lines)
     errors = [[Entry(m), *(line.ours(m) for line in lines)] for m in methods]
     differences = [
