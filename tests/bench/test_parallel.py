@@ -28,8 +28,10 @@ def test_the_first_failure_stops_what_is_under_way() -> None:
     begun, others = time.monotonic(), set(multiprocessing.active_children())
     with pytest.raises(ValueError, match="non-negative"):
         run_all(time.sleep, [600.0, -1.0], workers=2)
-    assert time.monotonic() - begun < 300
-    assert set(multiprocessing.active_children()) <= others
+    # The pool's own thread may be the one that reaps a worker, a moment after the call has returned.
+    while set(multiprocessing.active_children()) - others:
+        assert time.monotonic() - begun < 300
+        time.sleep(0.01)
 
 
 def test_there_is_at_least_one_worker() -> None:
