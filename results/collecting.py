@@ -11,15 +11,16 @@ from reading import HERE, SETTING, Row, Trial, rows_of
 
 from fenchel.bench.exports import as_csv
 from fenchel.bench.store import Store
-from fenchel.data.corruptions import VALIDATION_CORRUPTIONS
+from fenchel.data.corruptions import TEST_CORRUPTIONS, VALIDATION_CORRUPTIONS
 from fenchel.models import read_metadata, zoo
 from fenchel.models.files import write_atomically
 from fenchel.report.layout import to_csv
 
 FIGURES = HERE.parent / "docs" / "figures"
 TRIAL = (
-    "source", "method", "optimizer", "learning_rate", "temperature", "batch_size", "images",
+    "source", "corruptions", "method", "optimizer", "learning_rate", "temperature", "batch_size", "images",
 )  # fmt: skip
+CORRUPTIONS = {"validation": VALIDATION_CORRUPTIONS, "test": TEST_CORRUPTIONS}
 BATCHES, PART, SEVERITY = 50, 10, 5
 """Of a stream of 5,000 images, of each part of which the error is shown, and of the streams that count."""
 
@@ -41,20 +42,22 @@ def collect(folder: Path) -> None:
 
 
 def tuning_csv() -> str:
-    """Every trial on the validation corruptions: the mean over them, by method and setting."""
+    """Every trial and check: the mean over the validation or the test corruptions, by method and setting."""
     errors: dict[Trial, dict[str, float]] = {}
     for file in sorted((*HERE.glob("cells-tuning-*.csv"), *HERE.glob("cells-checks-*.csv"))):
         source = file.stem.removeprefix("cells-tuning-").removeprefix("cells-checks-")
         for row in rows_of(file.stem):
             setting = (row["optimizer"], float(row["learning_rate"]), float(row["temperature"]))
             stream = (int(row["batch_size"]), int(row["samples"]))
+            (shift,) = json.loads(row["shifts"])
+            part = next(part for part, names in CORRUPTIONS.items() if shift["name"] in names)
             for method in _methods(row):
-                found = errors.setdefault((source, method, *setting, *stream), {})
-                found[row["shifts"]] = float(row["error_percent"])
+                found = errors.setdefault((source, part, method, *setting, *stream), {})
+                found[shift["name"]] = float(row["error_percent"])
     rows = [
-        (*trial, round(sum(found.values()) / len(found), 6))
+        (*trial, round(fmean(found.values()), 6))
         for trial, found in sorted(errors.items())
-        if len(found) == len(VALIDATION_CORRUPTIONS)
+        if len(found) == len(CORRUPTIONS[trial[1]])
     ]
     return to_csv((*TRIAL, "error"), rows)
 

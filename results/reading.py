@@ -20,8 +20,8 @@ TABLES = {
 SETTING = ("optimizer", "learning_rate", "temperature")
 
 Row = dict[str, str]
-Trial = tuple[str, str, str, float, float, int, int]
-"""Source, method, optimiser, learning rate, temperature, batch size, images."""
+Trial = tuple[str, str, str, str, float, float, int, int]
+"""Source, corruptions, method, optimiser, learning rate, temperature, batch size, images."""
 
 
 def rows_of(name: str) -> list[Row]:
@@ -119,6 +119,7 @@ def _trials() -> dict[Trial, float]:
     return {
         (
             row["source"],
+            row["corruptions"],
             row["method"],
             row["optimizer"],
             float(row["learning_rate"]),
@@ -138,6 +139,8 @@ def trial(
     images: int,
     batch_size: int = 100,
     optimizer: str = "sgd",
+    corruptions: str = "validation",
 ) -> float:
-    """The validation error of one setting, in percent."""
-    return _trials()[source, method, optimizer, rate, temperature, batch_size, images]
+    """The error of one setting on the validation corruptions, or on those of the test, in percent."""
+    setting = (method, optimizer, rate, temperature)
+    return _trials()[(source, corruptions, *setting, batch_size, images)]
