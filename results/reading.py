@@ -142,5 +142,6 @@ def trial(
     corruptions: str = "validation",
 ) -> float:
     """The error of one setting on the validation corruptions, or on those of the test, in percent."""
-    setting = (method, optimizer, rate, temperature)
-    return _trials()[(source, corruptions, *setting, batch_size, images)]
+    stream = (batch_size, images)
+    key: Trial = (source, corruptions, method, optimizer, rate, temperature, *stream)
+    return _trials()[key]
