@@ -142,6 +142,5 @@ def trial(
     corruptions: str = "validation",
 ) -> float:
     """The error of one setting on the validation corruptions, or on those of the test, in percent."""
-    stream = (batch_size, images)
-    key: Trial = (source, corruptions, method, optimizer, rate, temperature, *stream)
+    key = (source, corruptions, method, optimizer, rate, temperature, batch_size, images)
     return _trials()[key]
