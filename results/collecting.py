@@ -43,7 +43,7 @@ def collect(folder: Path) -> None:
 
 def tuning_csv() -> str:
     """Every trial and check: the mean over the validation or the test corruptions, by method and setting."""
-    errors: dict[Trial, dict[str, float]] = {}
+    errors: dict[Trial, dict[str, list[float]]] = {}
     for file in sorted((*HERE.glob("cells-tuning-*.csv"), *HERE.glob("cells-checks-*.csv"))):
         source = file.stem.removeprefix("cells-tuning-").removeprefix("cells-checks-")
         for row in rows_of(file.stem):
@@ -53,9 +53,9 @@ def tuning_csv() -> str:
             part = next(part for part, names in CORRUPTIONS.items() if shift["name"] in names)
             for method in _methods(row):
                 found = errors.setdefault((source, part, method, *setting, *stream), {})
-                found[shift["name"]] = float(row["error_percent"])
+                found.setdefault(shift["name"], []).append(float(row["error_percent"]))
     rows = [
-        (*trial, round(fmean(found.values()), 6))
+        (*trial, round(fmean(map(fmean, found.values())), 6))
         for trial, found in sorted(errors.items())
         if len(found) == len(CORRUPTIONS[trial[1]])
     ]

@@ -69,6 +69,20 @@ def row_of(name: str, title: str, method: str) -> Row:
     return row
 
 
+def apart(name: str, title: str, method: str) -> str:
+    """By how many points a method and the conjugate differ."""
+    return f"{abs(float(row_of(name, title, method)['minus_conjugate'])):.2f}"
+
+
+def compared_steps(source: str) -> str:
+    """How many predictions of a source were compared with those of `step_checks.py`, and how many differ."""
+    found = [row for row in rows_of("step-checks") if row["source"] == source]
+    images, differ = (
+        sum(int(row[key]) for row in found) for key in ("images", "predictions_that_differ")
+    )
+    return f"Of {images:,} predictions on {len(found)} streams {differ or 'none'}"
+
+
 def behind(name: str, title: str, method: str, other: str = "conjugate") -> int:
     """On how many corruptions a method has a larger error than another, means over seeds."""
     errors = {
