@@ -33,6 +33,7 @@ class Oracle:
         b = zero if self.on_simplex else self.slope(h, zero)
         matrix = columns if self.on_simplex else b[:, None] - columns
         scale = matrix.norm(dim=0)
+        scale = torch.where(scale > 0, scale, 1.0)  # the loss of a class may be flat here
         full_rank = torch.linalg.matrix_rank(matrix / scale, rtol=1e-9) == len(h)
         if full_rank and not self.on_simplex:
             return torch.linalg.solve(matrix, b)

@@ -27,6 +27,12 @@ def crammer_singer(h: Tensor, y: Tensor) -> Tensor:
     return (y * ((others + h[:, None, :]).amax(-1) - h)).sum(-1)
 
 
+def margins_by_torch(h: Tensor, y: Tensor) -> Tensor:
+    every = torch.arange(h.shape[-1]).repeat(len(h))
+    rows = h.repeat_interleave(h.shape[-1], 0)
+    return (y * F.multi_margin_loss(rows, every, p=2, reduction="none").reshape(h.shape)).sum(-1)
+
+
 def without_gradient(h: Tensor, y: Tensor) -> Tensor:
     with torch.no_grad():
         return F.cross_entropy(h, y, reduction="none")
@@ -64,6 +70,7 @@ OTHERS = {
     "integer targets": (lambda h, y: F.nll_loss(log_z(h), y), "two float tensors of one shape"),
     "gathers": (lambda h, y: -log_z(h).gather(-1, y[:, None]), "two float tensors of one shape"),
     "not finite": (lambda h, y: (y * (y.log() - log_z(h))).sum(-1), "torch.xlogy"),
+    "differentiable once": (margins_by_torch, "twice differentiable.*multi_margin"),
     "no gradient": (without_gradient, "carry a gradient"),
     "in place": (lambda h, y: -(y.mul_(2) * log_z(h)).sum(-1), "in-place"),
     "half precision": (lambda h, y: F.cross_entropy(h.half(), y.half()), "half precision"),

@@ -7,6 +7,7 @@ from fenchel.losses.derive import DerivedLoss, derive
 from fenchel.losses.entmax15 import Entmax15
 from fenchel.losses.exponential import ExponentialLoss
 from fenchel.losses.focal import FocalLoss
+from fenchel.losses.from_torch import from_torch
 from fenchel.losses.generalized_cross_entropy import GeneralizedCrossEntropy
 from fenchel.losses.implicit import SingularLossError, UnsolvedLabelWarning
 from fenchel.losses.label_smoothing import LabelSmoothing
@@ -43,5 +44,6 @@ __all__ = [
     "UnsuitableLossError",
     "YesOrNo",
     "derive",
+    "from_torch",
     "parse",
 ]

@@ -40,7 +40,8 @@ def read(function: LossFunction, classes: int, device: torch.device) -> Reading:
                 raise UnsuitableLossError(
                     f"the function could not be evaluated on logits and soft targets of shape "
                     f"({ROWS}, {classes}): {error}. It must accept two float tensors of one shape; "
-                    "if it is made for a fixed number of classes, pass classes=."
+                    "if it is made for a fixed number of classes, pass classes=; if it wants the classes "
+                    "on another axis, dim=."
                 ) from error
     if output is None:
         raise UnsuitableLossError(

@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ class Loss(ABC):
 
     name: ClassVar[str]
     labels: ClassVar[LabelSpace] = OneOfMany()
+    objective_is_bounded: ClassVar[bool] = True
+    """Whether the test-time objective has a lower bound, so that following it ends somewhere."""
 
     @abstractmethod
     def f(self, h: Tensor) -> Tensor:
@@ -92,20 +94,12 @@ class Loss(ABC):
         )
 
 
-LOSSES: Registry[type[Loss]] = Registry("loss", group="fenchel.losses")
+def _named(name: str, cls: type[Loss]) -> type[Loss]:
+    cls.name = name
+    return cls
 
-L = TypeVar("L", bound=type[Loss])
 
-
-def register(name: str) -> Callable[[L], L]:
-    """Class decorator: give the loss its name and list it."""
-
-    def decorate(cls: L) -> L:
-        cls.name = name
-        LOSSES.add(name, cls)
-        return cls
-
-    return decorate
+LOSSES: Registry[type[Loss]] = Registry("loss", group="fenchel.losses", adopt=_named)
 
 
 def parse(spec: str) -> Loss:

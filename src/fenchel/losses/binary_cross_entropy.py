@@ -8,8 +8,9 @@ from typing import ClassVar, final
 from torch import Tensor
 from torch.nn import functional as F
 
-from fenchel.losses.base import Loss, register
+from fenchel.losses.base import Loss
 from fenchel.losses.labels import LabelSpace, YesOrNo
+from fenchel.names import register
 
 
 @final

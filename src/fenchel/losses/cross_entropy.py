@@ -8,8 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fenchel.losses.base import register
 from fenchel.losses.true_class import TrueClassLoss
+from fenchel.names import register
 
 
 @final

@@ -12,14 +12,18 @@ from torch import Tensor
 
 from fenchel.losses.analysis import read
 from fenchel.losses.base import Loss
+from fenchel.losses.bounded import is_bounded
 from fenchel.losses.direct import Form, find_form
+from fenchel.losses.flat import is_flat
 from fenchel.losses.implicit import SingularLossError, implicit_label, plan_for, probe_logits
 from fenchel.losses.labels import LabelSpace, OneOfMany, Signed
 from fenchel.losses.parts import InParts
-from fenchel.losses.probability import LogitPenaltyLoss, elementwise_derivative, has_float64
+from fenchel.losses.probability import has_float64
 from fenchel.losses.reading import LossFunction, Reading, Rule, UnsuitableLossError
+from fenchel.losses.recognition import recognise
 from fenchel.losses.study import Findings, Study
 from fenchel.losses.system import DENSE_CLASSES, Plan
+from fenchel.losses.written import Pair, on_axis
 
 PROBED_CLASSES = (10, 1)
 """Where a function is judged when nobody says for how many classes it is made."""
@@ -34,6 +38,7 @@ def derive(
     labels: LabelSpace | None = None,
     name: str | None = None,
     device: torch.device | str = "cpu",
+    dim: int = -1,
 ) -> DerivedLoss:
     """The loss object of a training loss written as `fn(logits, soft_targets)`, or as `f` and `g`.
 
@@ -44,7 +49,9 @@ def derive(
 
     `classes`: for a function made for one number of classes (class weights, say). `labels`: the label
     space for pseudo-label baselines, one class out of C unless there is a single score.
-    `device`: where the function's own tensors live.
+    `device`: where the function's own tensors live. `dim`: the axis on which the function wants the
+    classes. It is called with (C, N) for dim=0, with (N, C, 1, 1) for dim=-3, with (N, 1, C) for dim=2; of
+    an image, every pixel is a sample. The methods of the loss have a `dim` of their own.
 
     >>> def my_loss(h, y):
     ...     return -(y * h.log_softmax(-1)).sum(-1) + 6 * (1 - (y * h.softmax(-1)).sum(-1))
@@ -53,8 +60,9 @@ def derive(
     """
     if (fn is None) == (f is None and g is None) or (f is None) != (g is None):
         raise TypeError("derive takes either one function of (logits, targets), or both f= and g=.")
-    function = fn if fn is not None else _Pair(f=f, g=g)  # type: ignore[arg-type]
-    title = name or getattr(function, "__name__", None) or type(function).__name__
+    written = fn if fn is not None else Pair(f=f, g=g, dim=dim)  # type: ignore[arg-type]
+    title = name or getattr(written, "__name__", None) or type(written).__name__
+    function = on_axis(written, dim)
     device = torch.device(device)
     refusal: ValueError | None = None
     for count in (classes,) if classes is not None else PROBED_CLASSES:
@@ -77,17 +85,6 @@ def derive(
     raise refusal
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """The loss given by its two formulas."""
-
-    f: Callable[[Tensor], Tensor]
-    g: Callable[[Tensor], Tensor]
-
-    def __call__(self, h: Tensor, y: Tensor) -> Tensor:
-        return self.f(h) - (y * self.g(h)).sum(-1)
-
-
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DerivedLoss(Loss):
@@ -105,6 +102,11 @@ class DerivedLoss(Loss):
     def labels(self) -> LabelSpace:  # type: ignore[override]
         """The label space that was chosen for it."""
         return self.label_space
+
+    @property
+    def objective_is_bounded(self) -> bool:  # type: ignore[override]
+        """Whether the objective has a lower bound, as far as growing logits can tell."""
+        return _is_bounded(self)
 
     @property
     def spec(self) -> str:
@@ -158,6 +160,12 @@ class DerivedLoss(Loss):
     def _value(self, h: Tensor, y: Tensor) -> Tensor:
         """f(h) - <y, g(h)> for (N, C), without any term in y alone."""
         return self._f(h) - (y * self._g(h)).sum(-1)
+
+    def _at_corner(self, h: Tensor, y: Tensor) -> Tensor:
+        """The loss at one-hot labels, (..., C), without any term in y alone."""
+        if self.reading.rule is Rule.GRADIENT_AFFINE:
+            return self.f(h) - (y * self.g(h)).sum(-1)
+        return self._at(h, y)
 
     def _undivided_label(self, h: Tensor) -> Tensor:
         penalty = _study(self, h.shape[-1]).penalty
@@ -213,64 +221,39 @@ class DerivedLoss(Loss):
 
     def _require_gradient(self, classes: int) -> None:
         """Refuse a loss whose objective is flat: adapting with it would silently do nothing."""
-        h = probe_logits(classes).to(self.device)
-        if self._flat_in_logits(h) or self._flat_objective(h):
+        try:
+            h = probe_logits(classes).to(self.device, _dtype(self))
+            flat = is_flat(self.energy, self.conjugate, h)
+        except RuntimeError as error:
+            raise UnsuitableLossError(
+                f"the function must be twice differentiable; its second derivative failed with: {error}. "
+                "Write the operation that has none out with others."
+            ) from error
+        if flat:
             raise UnsuitableLossError(
                 "the derived test-time objective has no gradient: it is constant in the logits (as "
                 "for the mean absolute error or a hinge), so it would adapt nothing, silently. Adapt "
                 "with another objective, such as Entropy()."
             )
 
-    def _flat_in_logits(self, h: Tensor) -> bool:
-        """Piecewise linear in the logits: then the label is piecewise constant."""
-        y = h.flip(0).softmax(-1)
-        with torch.enable_grad():
-            point = _matching(self, h).requires_grad_()
-            value = self.energy(point, y.to(point)).sum()
-            (gradient,) = torch.autograd.grad(value, point, create_graph=True)
-            if not gradient.requires_grad:
-                return True
-            probe = torch.ones_like(gradient) * torch.arange(1, h.shape[-1] + 1).to(gradient)
-            (curvature,) = torch.autograd.grad(gradient, point, probe, materialize_grads=True)
-        return bool((curvature.abs() <= 1e-9).all())
-
-    def _flat_objective(self, h: Tensor) -> bool:
-        with torch.enable_grad():
-            point = _matching(self, h).requires_grad_()
-            value = self.conjugate(point)
-            (gradient,) = torch.autograd.grad(value.sum(), point, materialize_grads=True)
-        size = 1e-8 if point.dtype == torch.float64 else 1e-4
-        return bool((gradient.abs() <= size).all())
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class _TwoClassPenalty(LogitPenaltyLoss):
-    """phi of a recognised loss, read off the function at two classes with logits (r, 0)."""
-
-    name: ClassVar[str] = "recognised"
-    loss: DerivedLoss
-
-    def of_logit(self, r: Tensor) -> Tensor:
-        pair = torch.stack([r, torch.zeros_like(r)], dim=-1)
-        first = torch.zeros_like(pair)
-        first[..., 0] = 1
-        if self.loss.reading.rule is not Rule.GRADIENT_AFFINE:
-            return self.loss._at(pair, first)
-        return self.loss.f(pair) - (first * self.loss.g(pair)).sum(-1)
-
 
 @lru_cache(maxsize=256)
 def _study(loss: DerivedLoss, classes: int) -> Study:
     wide = _dtype(loss) == torch.float64
-    recognised = wide and _is_true_class_loss(loss, classes)
-    penalty = _TwoClassPenalty(loss=loss) if recognised else None
+    penalty = None
+    if wide and isinstance(loss.label_space, OneOfMany):
+        penalty = recognise(loss._at_corner, loss._value, classes, loss.device)
     form = None
     if wide and classes > DENSE_CLASSES:
-        choices = (True,) if recognised else (False, True)
+        choices = (False, True) if penalty is None else (True,)
         form = find_form(loss.energy, probe_logits(classes).to(loss.device), choices)
-    plan = loss._plan(classes) if form is None and not recognised else None
+    plan = loss._plan(classes) if form is None and penalty is None else None
     return Study(classes, penalty, form, plan)
+
+
+@lru_cache(maxsize=256)
+def _is_bounded(loss: DerivedLoss) -> bool:
+    return is_bounded(loss, loss.judged_at, _dtype(loss), loss.device)
 
 
 @lru_cache(maxsize=256)
@@ -281,10 +264,6 @@ def _dtype(loss: DerivedLoss) -> torch.dtype:
         return loss.reading(h, h.softmax(-1)).dtype
     except RuntimeError:
         return torch.float32
-
-
-def _matching(loss: DerivedLoss, h: Tensor) -> Tensor:
-    return h.to(_dtype(loss)).clone()
 
 
 @lru_cache(maxsize=256)
@@ -298,35 +277,3 @@ def _interpolation_offset(loss: DerivedLoss, classes: int) -> Tensor:
     if loss.reading.rule is Rule.INTERPOLATED:
         return loss.reading(h, torch.zeros_like(h)) - torch.cat(at_corners) + slope[0]
     return -torch.cat(at_corners) + value + slope[0] - slope[0].mean()
-
-
-def _is_true_class_loss(loss: DerivedLoss, classes: int) -> bool:
-    """Whether L(h, e_k) is one decreasing function of z_k, at this number of classes and at two."""
-    if classes < 2 or not isinstance(loss.label_space, OneOfMany):
-        return False
-    z = torch.tensor([0.01, 0.1, 0.4, 0.7, 0.97], dtype=torch.float64, device=loss.device)
-    try:
-        expected = _TwoClassPenalty(loss=loss).of_logit(z.logit())
-        slope = elementwise_derivative(
-            _TwoClassPenalty(loss=loss).of_logit,
-            torch.linspace(-15, 15, 61, dtype=torch.float64, device=loss.device),
-        )
-    except (RuntimeError, ValueError, IndexError, TypeError):
-        return False
-    if not bool(expected.isfinite().all()) or not bool((slope < 0).all()):
-        return False
-    for true_class in {0, classes // 2, classes - 1}:
-        h = _logits_with_probability(z, true_class, classes)
-        value = loss._f(h) - loss._g(h)[:, true_class]
-        if not torch.allclose(value, expected, rtol=1e-9, atol=1e-9):
-            return False
-    return True
-
-
-def _logits_with_probability(z: Tensor, true_class: int, classes: int) -> Tensor:
-    """Logits whose softmax is `z` at the true class and arbitrary elsewhere, shifted at will."""
-    rest = probe_logits(classes, rows=len(z)).to(z).roll(true_class, 0)
-    rest[:, true_class] = -torch.inf
-    h = rest.log_softmax(-1) + torch.log1p(-z)[:, None]
-    h[:, true_class] = z.log()
-    return h + torch.linspace(-2, 2, len(z)).to(z)[:, None]

@@ -9,8 +9,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from fenchel.losses.base import Loss, register
+from fenchel.losses.base import Loss
 from fenchel.losses.labels import LabelSpace, Signed
+from fenchel.names import register
 
 
 @final

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fenchel.losses.base import register, require_range
+from fenchel.losses.base import require_range
 from fenchel.losses.true_class import TrueClassLoss, log_complement
+from fenchel.names import register
 
 
 @final

@@ -7,7 +7,8 @@ from typing import final
 
 from torch import Tensor
 
-from fenchel.losses.base import Loss, register, require_range
+from fenchel.losses.base import Loss, require_range
+from fenchel.names import register
 
 
 @final

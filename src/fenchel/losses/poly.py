@@ -8,8 +8,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fenchel.losses.base import register, require_range
+from fenchel.losses.base import require_range
 from fenchel.losses.true_class import TrueClassLoss
+from fenchel.names import register
 
 
 @final

@@ -8,7 +8,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fenchel.losses.base import Loss, register
+from fenchel.losses.base import Loss
+from fenchel.names import register
 
 
 @final

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
-from fenchel.losses.base import Loss, register
+from fenchel.losses.base import Loss
+from fenchel.names import register
 
 
 @final
@@ -16,8 +17,10 @@ from fenchel.losses.base import Loss, register
 class SquaredLoss(Loss):
     """L = 1/2 ||h - y||^2, so f = 1/2 ||h||^2 and g = identity; 1/2 ||y||^2 is a term in y alone.
 
-    The label is h itself and the objective -1/2 ||h||^2: push the scores away from zero.
+    The label is h itself and the objective -1/2 ||h||^2: push the scores away from zero, without end.
     """
+
+    objective_is_bounded: ClassVar[bool] = False
 
     def f(self, h: Tensor) -> Tensor:
         return h.square().sum(-1) / 2
