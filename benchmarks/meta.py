@@ -22,6 +22,7 @@ from torch.func import functional_call
 from common.measuring import in_fresh_process, interleaved, memory_growth
 from common.reporting import parser_of, publish
 from fenchel.adapters import SGD, Adapter, Settings
+from fenchel.methods import as_method
 from fenchel.models import build
 from fenchel.objectives import Entropy, LearnedObjective, LossNetwork, Objective
 from fenchel.train.meta import meta_gradient
@@ -37,7 +38,7 @@ NETWORKS = {"thin": "resnet26", "wide": "resnet26_wide"}
 
 
 def adapter_with(model: nn.Module, objective: Objective) -> Adapter:
-    return Adapter(model, Settings(objective=objective, optimizer=SGD(learning_rate=1e-3)))
+    return Adapter(model, Settings(method=as_method(objective), optimizer=SGD(learning_rate=1e-3)))
 
 
 def ways(network: str, batch: int) -> dict[str, Callable[[], object]]:
@@ -70,7 +71,8 @@ def double_backward(
     """The same gradient through one graph."""
     step, objective = adapter.step, adapter.settings.objective
     assert isinstance(objective, LearnedObjective)
-    fixed, module = step.network.fixed, step.network.module
+    blueprint = step.workshop.blueprint
+    fixed, module = blueprint.fixed, blueprint.networks().moving.module
     images, others = (x.contiguous(memory_format=torch.channels_last) for x in (images, others))
     moving = {n: v.detach().requires_grad_() for n, v in adapter.state.parameters.items()}
     value = objective(functional_call(module, {**fixed, **moving}, (images,))).mean()

@@ -13,10 +13,13 @@ SOURCE = Path(fenchel.__file__).parent
 
 # From the bottom up; a layer may import those below it. Layers on one line know nothing of each other.
 LAYERS = (
-    ("_version", "names", "performance", "progress"),
+    ("_version", "performance", "plugins", "progress"),
+    ("names",),
+    ("options",),
     ("losses", "data", "models"),
     ("objectives",),
     ("adapters",),
+    ("methods",),
     ("api",),
     ("predict",),
     ("train",),
@@ -28,9 +31,9 @@ LAYERS = (
 )
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 # What adapts sees tensors alone: no data set, no network of ours.
-WITHOUT_DATA_AND_MODELS = ("objectives", "adapters")
+WITHOUT_DATA_AND_MODELS = ("objectives", "adapters", "methods")
 # The package itself gathers the public names of these.
-PUBLIC = ("_version", "losses", "objectives", "adapters", "api")
+PUBLIC = ("_version", "plugins", "names", "losses", "objectives", "adapters", "api")
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -153,7 +156,7 @@ def plant(root: Path, files: dict[str, str]) -> Path:
         ("train/run.py", "from fenchel.bench import plan"),
         ("report/page.py", "from typing import Any\n\nfrom fenchel.cli import main"),
         ("api.py", "import fenchel"),
-        ("names.py", "from fenchel.progress import progress"),
+        ("progress.py", "from fenchel.names import unknown"),
         ("__init__.py", "from fenchel.cli import main"),
         ("brand_new.py", "import torch"),
     ],

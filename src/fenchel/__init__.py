@@ -7,8 +7,20 @@ Tell it your training loss, wrap your model, keep predicting::
         logits = adapted(images)
 """
 
+from importlib import import_module
+from typing import Any
+
 from fenchel._version import __version__
-from fenchel.adapters import AdaptationWarning, Adapter
+from fenchel.adapters import (
+    SGD,
+    Adam,
+    AdaptationWarning,
+    Adapter,
+    Health,
+    Method,
+    Session,
+    online,
+)
 from fenchel.api import adapt
 from fenchel.losses import (
     BinaryCrossEntropy,
@@ -18,25 +30,31 @@ from fenchel.losses import (
     FocalLoss,
     GeneralizedCrossEntropy,
     LabelSmoothing,
+    Loss,
     PolyLoss,
     ProbabilityLoss,
     Sparsemax,
     SquaredLoss,
     derive,
 )
+from fenchel.names import register
 from fenchel.objectives import (
     Conjugate,
     Entropy,
     HardPseudoLabel,
     LearnedObjective,
     MarginalEntropy,
+    Objective,
     Quadratic,
     RobustPseudoLabel,
     ScaledEntropy,
     SoftPseudoLabel,
 )
+from fenchel.plugins import load_plugin
 
 __all__ = [
+    "SGD",
+    "Adam",
     "AdaptationWarning",
     "Adapter",
     "BinaryCrossEntropy",
@@ -48,18 +66,39 @@ __all__ = [
     "FocalLoss",
     "GeneralizedCrossEntropy",
     "HardPseudoLabel",
+    "Health",
     "LabelSmoothing",
     "LearnedObjective",
+    "Loss",
     "MarginalEntropy",
+    "Method",
+    "Objective",
     "PolyLoss",
     "ProbabilityLoss",
     "Quadratic",
     "RobustPseudoLabel",
     "ScaledEntropy",
+    "Session",
     "SoftPseudoLabel",
     "Sparsemax",
     "SquaredLoss",
     "__version__",
     "adapt",
     "derive",
+    "load_plugin",
+    "online",
+    "register",
 ]
+
+_ON_DEMAND = ("bench", "data", "demo", "models", "performance", "predict", "report", "train")
+"""Packages that `import fenchel` does not load; the first use of `fenchel.data` and the like does."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ON_DEMAND:
+        return import_module(f"fenchel.{name}")
+    raise AttributeError(f"module 'fenchel' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND})

@@ -8,52 +8,79 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from fenchel.adapters import (
-    METHODS,
     SGD,
     Adam,
     AdaptationWarning,
     Adapter,
+    Method,
     Optimizer,
+    Scores,
     Settings,
     TorchOptimizer,
+    UnboundedObjectiveWarning,
 )
-from fenchel.adapters.guards import check_model, pick_logits
+from fenchel.adapters.guards import check_model
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
+from fenchel.adapters.outputs import Where
 from fenchel.adapters.parameters import Selection
-from fenchel.losses import Loss, parse
+from fenchel.losses import Loss, from_torch, parse
+from fenchel.methods import Descent, made_method
+from fenchel.methods.unmoved import BatchStatistics
 from fenchel.models import Checkpoint, load_checkpoint
-from fenchel.names import unknown
-from fenchel.objectives import Conjugate, MarginalEntropy, Objective
+from fenchel.names import parse_spec, unknown
+from fenchel.objectives import Objective
 
 logger = logging.getLogger("fenchel")
 
 OPTIMIZERS: dict[str, type[SGD] | type[Adam]] = {"sgd": SGD, "adam": Adam}
+LEARNING_RATE = 1e-3
+"""Of the named optimisers, unless another one is asked for."""
 
 OptimizerChoice = str | Optimizer | Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
+_BOUNDED = (
+    nn.Softmax,
+    nn.LogSoftmax,
+    nn.Sigmoid,
+    nn.Tanh,
+    nn.Hardtanh,
+    nn.Hardsigmoid,
+    nn.Softsign,
+)
+"""Last layers whose outputs cannot grow without end."""
+_OTHER_NAMES = {
+    "lr": "learning_rate",
+    "loss": "trained_with",
+    "T": "temperature",
+    "rate": "learning_rate",
+}
+"""What people write elsewhere for an argument of `adapt`."""
 
 
 def adapt(
     model: nn.Module | Checkpoint | str | Path,
     *,
-    trained_with: Loss | str | None = None,
-    method: str | None = None,
+    trained_with: Loss | str | nn.Module | Callable[..., Tensor] | None = None,
+    method: str | Method | type[Method] | None = None,
     objective: Objective | None = None,
     optimizer: OptimizerChoice = "sgd",
-    learning_rate: float = 1e-3,
-    temperature: float = 1.0,
+    learning_rate: float | None = None,
+    temperature: float | None = None,
     steps: int = 1,
     predict: Literal["after", "before"] = "after",
     statistics: Statistics = "batch",
     parameters: Selection = "normalization",
     episodic: bool = False,
     update_every: int = 1,
-    logits: Callable[[Any], Tensor] | None = None,
+    logits: Where | None = None,
+    dim: int | None = None,
+    features: str | None = None,
     channels_last: bool | None = None,
     winograd: bool = True,
     compile: bool = False,  # noqa: A002
@@ -63,13 +90,18 @@ def adapt(
     """Wrap `model` so that it adapts to every batch it predicts; the model itself is never modified.
 
     model: any `nn.Module`; or a checkpoint of this library (or its path), which knows its loss.
-    trained_with: the loss the model was trained with, as an object or a spec (`"poly:epsilon=6"`).
+    trained_with: the loss the model was trained with: one of this library, its spec
+        (`"poly:epsilon=6"`), or one of torch's (`nn.CrossEntropyLoss(label_smoothing=0.1)`,
+        `F.cross_entropy`). Any other function goes through `fenchel.derive`.
     method: `conjugate` (the default), or one of the baselines `source`, `bn`, `entropy`, `hard`, `soft`,
-        `robust`, `memo`; `objective=` instead for one of your own. Further keywords go to the
-        method's objective: `threshold=` for hard, `q=` for robust, `input_range=(0, 1)` for memo.
+        `robust`, `memo`, with options if you like: `"hard:threshold=0.9"`. Options may be keywords as
+        well: `threshold=` for hard, `q=` for robust, `input_range=(0, 1)` for memo. Or a `Method` of your
+        own; or `objective=` instead.
     optimizer: `sgd` (momentum 0.9, Nesterov), `adam`, a class of torch.optim, or a callable from
         parameters to a torch.optim optimiser, which then brings its own learning rate.
-    temperature: the objective sees logits / temperature; predictions do not.
+    learning_rate: of the optimiser; 1e-3 by default.
+    temperature: the objective sees logits / temperature; predictions do not. By default the
+        objective's own, which is 1 unless it says otherwise.
     predict: `after` the update on the same batch (a second forward), or `before` it.
     statistics: of batch-normalisation layers: the `batch`'s, the `source`'s, or the weight in (0, 1)
         with which every batch enters the running statistics.
@@ -77,7 +109,12 @@ def adapt(
         names or patterns, or a predicate.
     episodic: reset before every batch.
     update_every: update on every k-th batch only; the others are predicted with what was learnt.
-    logits: picks the logits, classes on the last axis, out of what the model returns.
+    logits: where the logits are in what the model returns: a key, a position, or a function that finds
+        them and puts the classes on the last axis.
+    dim: the axis of the classes, which outputs of more than two axes need: 1 for (samples, classes,
+        height, width).
+    features: the layer that makes the logits, for methods that look at what it is given; by default the
+        last linear layer to run.
     channels_last: images in channels-last memory; by default where a batch is large enough to gain.
     winograd: wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
     compile: run the network through torch.compile (its first batch takes a minute or more).
@@ -97,36 +134,29 @@ def adapt(
         model = model.model
     check_model(model)
     loss = _as_loss(trained_with)
-    source_statistics = False
-    if objective is None:
-        if method == "memo" and not options.keys() & {"input_range", "mean"}:
-            options |= _known_input_range(model)
-        objective, source_statistics = _named(method or "conjugate", loss, temperature, options)
-    else:
-        objective = _own(objective, method, temperature, options)
-    if objective is None and not source_statistics and not batch_norm_layers(model):
+    chosen = _as_method(method, objective, loss, temperature, _known_input_range(model), options)
+    chosen.check()
+    if isinstance(chosen, BatchStatistics) and not batch_norm_layers(model):
         warnings.warn(
             f"{type(model).__name__} has no batch-normalisation layers, so method 'bn' predicts with the "
             "source model unchanged.",
             AdaptationWarning,
             stacklevel=2,
         )
-    if isinstance(objective, MarginalEntropy) and not objective.knows_range:
-        raise objective.unknown_range()
-    if isinstance(objective, Conjugate):
-        _require_gradient(objective.loss)
+    _warn_without_minimum(chosen, model)
     return Adapter(
         model,
         Settings(
-            objective=objective,
-            optimizer=_as_optimizer(optimizer, learning_rate),
-            statistics="source" if source_statistics else statistics,
+            method=chosen,
+            optimizer=as_optimizer(optimizer, learning_rate),
+            statistics=chosen.statistics or statistics,
             parameters=parameters,
             steps=steps,
             predict=predict,
             episodic=episodic,
             update_every=update_every,
-            logits=logits or pick_logits,
+            logits=Scores(logits, dim),
+            features=features,
             channels_last=channels_last,
             winograd=winograd,
             compile=compile,
@@ -135,49 +165,80 @@ def adapt(
     )
 
 
-def _as_loss(trained_with: Loss | str | None) -> Loss | None:
+def _as_loss(trained_with: object) -> Loss | None:
     if trained_with is None or isinstance(trained_with, Loss):
         return trained_with
     if isinstance(trained_with, str):
         return parse(trained_with)
+    if (found := from_torch(trained_with)) is not None:
+        return found
     hint = (
         " Wrap the function: trained_with=fenchel.derive(your_loss)."
         if callable(trained_with)
         else ""
     )
     raise TypeError(
-        f"trained_with is a fenchel loss or its spec; got {type(trained_with).__name__}.{hint}"
+        "trained_with is a fenchel loss or its spec, or a loss of torch; got "
+        f"{type(trained_with).__name__}.{hint}"
     )
 
 
-def _known_input_range(model: nn.Module) -> dict[str, Any]:
+def _known_input_range(model: nn.Module) -> tuple[float, float] | None:
     """Models that normalise their input themselves say in which range they take it."""
-    input_range = getattr(getattr(model, "preprocessing", None), "input_range", None)
-    return {} if input_range is None else {"input_range": tuple(input_range)}
+    known = getattr(getattr(model, "preprocessing", None), "input_range", None)
+    return None if known is None else tuple(known)
 
 
-def _named(
-    name: str, loss: Loss | None, temperature: float, options: dict[str, Any]
-) -> tuple[Objective | None, bool]:
-    """The objective of a named method, and whether it insists on the source's statistics."""
-    method = METHODS[name]
-    if method.needs_loss and loss is None:
-        raise ValueError(
-            f"method {name!r} is derived from the loss the model was trained with, which was not given. Pass "
-            "trained_with=, for example trained_with=fenchel.CrossEntropy()."
+def _as_method(
+    method: object,
+    objective: Objective | None,
+    loss: Loss | None,
+    temperature: float | None,
+    input_range: tuple[float, float] | None,
+    options: dict[str, Any],
+) -> Method:
+    """The method asked for, whichever way."""
+    _require_no_other_name(options)
+    if objective is not None:
+        return Descent(objective=_own(objective, method, temperature, options))
+    if isinstance(method, Method):
+        if options or temperature is not None:
+            given = [*options, *(["temperature"] if temperature is not None else [])]
+            raise TypeError(
+                f"{type(method).__name__} brings its own options; got {', '.join(given)} as well. Set them "
+                "on the method itself."
+            )
+        return method
+    if isinstance(method, type) and issubclass(method, Method):
+        return method.made_for(loss, temperature=temperature, **options)
+    name = "conjugate" if method is None else method
+    if not isinstance(name, str):
+        hint = " Pass it as objective=." if isinstance(name, Objective) else ""
+        raise TypeError(
+            "method is a name such as 'conjugate', or a fenchel.Method; got "
+            f"{type(name).__name__}.{hint}"
         )
-    if name in ("source", "bn"):
-        if options:
-            raise ValueError(f"method {name!r} takes no options; got {', '.join(options)}.")
-        return None, method.source_statistics
-    try:
-        return method.build(loss, temperature=temperature, **options), method.source_statistics
-    except TypeError as error:
-        raise TypeError(f"method {name!r} does not take these options: {error}.") from error
+    name, written = parse_spec(name)
+    if twice := sorted(written.keys() & options.keys()):
+        raise TypeError(f"{', '.join(twice)} is given twice, in method= and as a keyword.")
+    return made_method(
+        name,
+        loss,
+        {**written, **options},
+        temperature=temperature,
+        input_range=input_range,
+    )
+
+
+def _require_no_other_name(options: dict[str, Any]) -> None:
+    """An argument by the name that it has elsewhere gets a hint."""
+    for name, ours in _OTHER_NAMES.items():
+        if name in options:
+            raise TypeError(f"adapt does not know {name}=. Did you mean {ours}=?")
 
 
 def _own(
-    objective: Objective, method: str | None, temperature: float, options: dict[str, Any]
+    objective: Objective, method: object, temperature: float | None, options: dict[str, Any]
 ) -> Objective:
     """The user's own objective, at the temperature asked for."""
     if method is not None:
@@ -189,22 +250,49 @@ def _own(
     if not isinstance(objective, Objective):
         raise TypeError(
             f"objective must be a fenchel Objective; got {type(objective).__name__}. Derive one from your "
-            "training loss with Conjugate(fenchel.derive(loss)), or subclass fenchel.objectives.Objective."
+            "training loss with Conjugate(fenchel.derive(loss)), or subclass fenchel.Objective."
         )
-    return (
-        objective if temperature == 1 else dataclasses.replace(objective, temperature=temperature)
+    if temperature is None:
+        return objective
+    return dataclasses.replace(objective, temperature=temperature)
+
+
+def _warn_without_minimum(method: Method, model: nn.Module) -> None:
+    """An objective that falls without end needs a network whose scores cannot grow without end."""
+    objective = getattr(method, "objective", None)
+    if objective is None or objective.is_bounded:
+        return
+    leaves = [module for module in model.modules() if next(module.children(), None) is None]
+    if leaves and isinstance(leaves[-1], _BOUNDED):
+        return
+    warnings.warn(
+        f"the objective {objective!r} has no minimum, and the scores of {type(model).__name__} have no "
+        "bound: over a long stream they grow until one class takes all predictions. Use optimizer='adam' "
+        "with a small learning_rate, reset now and then, or take method='entropy'.",
+        UnboundedObjectiveWarning,
+        stacklevel=3,
     )
 
 
-def _as_optimizer(optimizer: OptimizerChoice, learning_rate: float) -> Optimizer:
-    if isinstance(optimizer, Optimizer):
-        return optimizer
+def as_optimizer(optimizer: OptimizerChoice, learning_rate: float | None) -> Optimizer:
+    """The optimiser that `adapt` makes of its two arguments."""
+    rate = LEARNING_RATE if learning_rate is None else learning_rate
     if isinstance(optimizer, str):
         if optimizer not in OPTIMIZERS:
             raise unknown("optimizer", optimizer, OPTIMIZERS)
-        return OPTIMIZERS[optimizer](learning_rate=learning_rate)
+        return OPTIMIZERS[optimizer](learning_rate=rate)
     if isinstance(optimizer, type):
-        return TorchOptimizer(factory=partial(optimizer, lr=learning_rate))
+        if issubclass(optimizer, SGD | Adam):
+            return optimizer(learning_rate=rate)
+        factory = cast(Callable[..., torch.optim.Optimizer], optimizer)
+        return TorchOptimizer(factory=partial(factory, lr=rate))
+    if learning_rate is not None and (isinstance(optimizer, Optimizer) or callable(optimizer)):
+        raise ValueError(
+            f"a ready optimizer brings its own learning rate; got learning_rate={learning_rate!r} as well. "
+            "Set the rate on the optimizer, or pass its name or class."
+        )
+    if isinstance(optimizer, Optimizer):
+        return optimizer
     if not callable(optimizer):
         raise TypeError(
             "optimizer must be 'sgd', 'adam', a class of torch.optim, or a callable that makes one from "
@@ -212,18 +300,3 @@ def _as_optimizer(optimizer: OptimizerChoice, learning_rate: float) -> Optimizer
             "optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)."
         )
     return TorchOptimizer(factory=optimizer)
-
-
-def _require_gradient(loss: Loss) -> None:
-    """Refuse a loss whose conjugate objective is constant: it would adapt nothing, silently."""
-    with torch.inference_mode(False), torch.enable_grad():
-        h = torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(4, 3).requires_grad_()
-        try:
-            (gradient,) = torch.autograd.grad(loss.conjugate(h).sum(), h, materialize_grads=True)
-        except (RuntimeError, ValueError):
-            return  # made for another number of classes; derive has judged it there
-    if bool((gradient.abs() < 1e-10).all()):
-        raise ValueError(
-            f"the conjugate objective of {loss!r} has no gradient, so it would adapt nothing. Use another "
-            "method, such as method='entropy'."
-        )

@@ -1,7 +1,8 @@
 """Names at the rim: registries, `name:key=value` specs, and errors that suggest the nearest name.
 
 Strings live in the command line, in sweep files and in records; the code passes objects. This
-module is where one becomes the other, for losses, corruptions, data sets and models alike.
+module is where one becomes the other, for losses, objectives, methods, corruptions, data sets and
+models alike. Whoever adds one writes `@fenchel.register("name")` above it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,29 @@ from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
+from fenchel.plugins import Plugin, running_plugin
+
 T = TypeVar("T")
+Thing = TypeVar("Thing")
+
+HOMES = {
+    "loss": "fenchel.losses.base",
+    "objective": "fenchel.objectives.base",
+    "method": "fenchel.adapters.method",
+    "corruption": "fenchel.data.corruptions.base",
+    "data set": "fenchel.data.registry",
+    "model": "fenchel.models.registry",
+}
+"""Every kind of thing that `register` takes, and the module that holds its registry."""
+
+_BASES = {
+    "fenchel.losses.base.Loss": "loss",
+    "fenchel.objectives.base.Objective": "objective",
+    "fenchel.adapters.method.Method": "method",
+    "fenchel.data.registry.DatasetEntry": "data set",
+    "torch.nn.modules.module.Module": "model",
+}
+"""The classes by which a kind is recognised, by name: this module imports none of them."""
 
 _OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")
 """A comma between arguments, not one within a tuple or list."""
@@ -45,51 +68,141 @@ class Registry(Mapping[str, T], Generic[T]):
 
         [project.entry-points."fenchel.losses"]
         tversky = "their_package:TverskyLoss"
+
+    Args:
+        kind: what is listed, in a word; `register` finds the registry by it.
+        group: the entry-point group.
+        adopt: (name, thing, **facts) -> entry; what becomes of a thing given to `register`.
+        also: another registry whose names are found here as well.
+        iterates: which things are iterated over; the others are found by name alone.
     """
 
-    def __init__(self, kind: str, *, group: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *,
+        group: str | None = None,
+        adopt: Callable[..., T] | None = None,
+        also: Registry[Any] | None = None,
+        iterates: Callable[[T], bool] = lambda thing: True,
+    ) -> None:
         self.kind = kind
+        self._iterates = iterates
         self._group = group
+        self._adopt = adopt
+        self._also = also
         self._things: dict[str, T] = {}
+        self._plugins: dict[str, Plugin] = {}
+        if kind in HOMES:
+            _REGISTRIES[kind] = self
 
     def add(self, name: str, thing: T) -> T:
-        """Register `thing` under `name`; a name is taken only once."""
+        """List `thing` under `name`; a name is taken only once."""
         if name in self._things and self._things[name] is not thing:
             raise ValueError(
                 f"a {self.kind} named {name!r} exists already: {self._things[name]!r}. "
                 "Choose another name."
             )
         self._things[name] = thing
+        if (plugin := running_plugin()) is not None:
+            self._plugins[name] = plugin
         return thing
 
-    def register(self, name: str) -> Callable[[T], T]:
+    def register(self, name: str, **facts: Any) -> Callable[[Thing], Thing]:
         """Decorator form of `add`."""
-        return lambda thing: self.add(name, thing)
+
+        def decorate(thing: Thing) -> Thing:
+            self.add(name, self._adopt(name, thing, **facts) if self._adopt else thing)  # type: ignore[arg-type]
+            return thing
+
+        return decorate
+
+    def plugin_of(self, name: str) -> Plugin | None:
+        """The plugin file that brought the thing of this name, if one did."""
+        if name in self._things or self._also is None:
+            return self._plugins.get(name)
+        return self._also.plugin_of(name)
 
     def _load_entry_points(self) -> None:
         if self._group is not None:
             group, self._group = self._group, None
             for point in entry_points(group=group):
-                self.add(point.name, point.load())
+                self.register(point.name)(point.load())
+
+    def everything(self) -> dict[str, T]:
+        """All that can be found by name, what is not iterated over included."""
+        self._load_entry_points()
+        return self._things if self._also is None else {**self._things, **self._also.everything()}
 
     def __getitem__(self, name: str) -> T:
-        self._load_entry_points()
         try:
-            return self._things[name]
-        except KeyError:
-            raise unknown(self.kind, name, self._things) from None
+            return self.everything()[name]
+        except (KeyError, TypeError):
+            raise unknown(self.kind, name, self.everything()) from None
 
     def __contains__(self, name: object) -> bool:
-        self._load_entry_points()
-        return name in self._things
+        return name in self.everything()
 
     def __iter__(self) -> Iterator[str]:
-        self._load_entry_points()
-        return iter(self._things)
+        return iter([name for name, thing in self.everything().items() if self._iterates(thing)])
 
     def __len__(self) -> int:
-        self._load_entry_points()
-        return len(self._things)
+        return len(list(iter(self)))
+
+
+_REGISTRIES: dict[str, Registry[Any]] = {}
+
+
+def registry_of(kind: str) -> Registry[Any]:
+    """The registry of a kind of thing; the package that holds it is imported if need be."""
+    if kind not in HOMES:
+        raise unknown("kind of thing to register", kind, HOMES)
+    import_module(HOMES[kind])
+    return _REGISTRIES[kind]
+
+
+def register(
+    name: str | None = None, *, kind: str | None = None, **facts: Any
+) -> Callable[[Thing], Thing]:
+    """Decorator: list a loss, an objective, a method, a corruption, a data set or a model by name.
+
+    What a class is follows from its base: `Loss`, `Objective`, `Method`, `nn.Module`. A function says
+    it by `kind=`: a "model" builds a network, a "corruption" changes images (with `cifar=` and
+    `imagenet=`, its strengths at severities 1 to 5), a "data set" reads one (with `what=`, `splits=`
+    and more, see `DatasetEntry`). Without a name it is listed under its own.
+
+    >>> from dataclasses import dataclass
+    >>> import fenchel
+    >>> @register("spread")
+    ... @dataclass(frozen=True)
+    ... class Spread(fenchel.Objective):
+    ...     def value(self, h):
+    ...         return -h.var(-1)
+    >>> from fenchel.adapters import METHODS
+    >>> "spread" in METHODS
+    True
+    """
+
+    def decorate(thing: Thing) -> Thing:
+        found = kind or _kind_of(thing)
+        if found is None:
+            raise TypeError(
+                f"register lists {', '.join(HOMES)}; it cannot tell which of them {thing!r} is. Derive "
+                "the class from fenchel.Loss, Objective, Method or nn.Module, or pass kind=."
+            )
+        title = name or getattr(thing, "__name__", None)
+        if not isinstance(title, str):
+            raise TypeError(f"register needs a name for {thing!r}: @register('name').")
+        registry = _REGISTRIES[found] if found in _REGISTRIES else registry_of(found)
+        return registry.register(title, **facts)(thing)
+
+    return decorate
+
+
+def _kind_of(thing: object) -> str | None:
+    classes = thing.__mro__ if isinstance(thing, type) else type(thing).__mro__
+    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in classes)
+    return next((_BASES[name] for name in names if name in _BASES), None)
 
 
 def import_submodules(package: str, path: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fenchel.adapters import Adapter, Health
+from fenchel.adapters import Adapter, Health, online
 from fenchel.data.formats.npy import read_npy, read_npz
 from fenchel.data.pictures import EXTENSIONS, Fit, PictureReader, pictures_by_class
 from fenchel.models.files import write_atomically
@@ -196,11 +196,13 @@ def predict(
     predicted = np.zeros(len(pile), np.int64)
     source = np.zeros(len(pile), np.int64)
     confidence = np.zeros(len(pile), np.float64)
+    parts = np.array_split(order, math.ceil(len(pile) / batch_size))
+    batches = (_Rows(rows, pile.batch(rows).to(device)) for rows in parts)
     with progress("adapting", total=len(pile)) as bar:
-        for rows in np.array_split(order, math.ceil(len(pile) / batch_size)):
-            inputs = pile.batch(rows).to(device)
-            source[rows] = _scores(adapter, _source_output(adapter, inputs)).argmax(-1).cpu()
-            scores = _scores(adapter, adapter(inputs)).float()
+        for batch, output in online(adapter, batches):
+            rows = batch.rows
+            source[rows] = _scores(adapter, _source_output(adapter, batch.inputs)).argmax(-1).cpu()
+            scores = _scores(adapter, output).float()
             predicted[rows] = scores.argmax(-1).cpu()
             confidence[rows] = scores.softmax(-1).amax(-1).cpu()
             bar.advance(len(rows))
@@ -213,6 +215,14 @@ def predict(
         classes=pile.classes,
         health=adapter.health(),
     )
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A batch of a pile, and which of its images they are."""
+
+    rows: npt.NDArray[np.int64]
+    inputs: Tensor
 
 
 def _source_output(adapter: Adapter, inputs: Tensor) -> Any:

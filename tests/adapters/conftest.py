@@ -48,9 +48,13 @@ def _stream(count: int, size: int = 20, seed: int = 1) -> list[Tensor]:
 def _adapt(model: nn.Module, method: str = "conjugate", **options: Any) -> Adapter:
     """`fenchel.adapt` with settings under which a few batches make a clear difference."""
     options.setdefault("trained_with", fenchel.PolyLoss(epsilon=2.0))
-    options.setdefault("learning_rate", 0.02)
+    optimizer = options.get("optimizer", "sgd")
+    if isinstance(optimizer, str | type):  # any other brings its own rate
+        options.setdefault("learning_rate", 0.02)
     if method == "memo":
         options.setdefault("input_range", (0.0, 1.0))
+    if method == "quadratic":
+        options.setdefault("a", 0.5)  # with a minimum, which the default lacks
     if method == "hard":
         options.setdefault("threshold", 0.26)
     return fenchel.adapt(model, method=method, **options)

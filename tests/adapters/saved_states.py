@@ -24,6 +24,9 @@ CASES = {
 }
 
 
+OPTIONS = {"memo": {"input_range": (0, 1)}, "hard": {"threshold": 0.3}, "quadratic": {"a": 0.5}}
+
+
 def adapter(case):
     """The adapter of a case around the same network everywhere."""
     torch.manual_seed(0)
@@ -31,7 +34,7 @@ def adapter(case):
         nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 36, 4)
     )
     method, optimizer, statistics = CASES[case]
-    options = {"memo": {"input_range": (0, 1)}, "hard": {"threshold": 0.3}}.get(method, {})
+    options = OPTIONS.get(method, {})
     return fenchel.adapt(
         network,
         trained_with=fenchel.PolyLoss(epsilon=6.0),

@@ -119,8 +119,8 @@ class Fragile(Objective):
         entropy = -(h.exp() * h).sum(-1)
         return entropy.mean(0) if self.views else entropy
 
-    def selected(self, h):
-        if self.where == "selected":
+    def weight(self, h):
+        if self.where == "weight":
             Fuse.burn()
 
     def make_views(self, x, generator):
@@ -154,7 +154,7 @@ FAILURES = {
     "last-view": ("model", True, 3),
     "prediction-after-views": ("model", True, 4),
     "objective": ("value", False, 1),
-    "selection": ("selected", False, 1),
+    "weighting": ("weight", False, 1),
     "making-views": ("make_views", True, 1),
     "logits": ("logits", False, 1),
     "logits-of-second-view": ("logits", True, 2),

@@ -76,9 +76,13 @@ def test_list_shows_every_loss_and_method() -> None:
 
 
 def test_list_as_json_is_json() -> None:
-    assert [row["name"] for row in json.loads(run("list", "methods", "--json"))["methods"]] == [
-        "source", "bn", "entropy", "hard", "soft", "robust", "memo", "conjugate", "learned",
-    ]  # fmt: skip
+    rows = json.loads(run("list", "methods", "--json"))["methods"]
+    names = [row["name"] for row in rows]
+    paper = ["source", "bn", "entropy", "hard", "soft", "robust", "memo", "conjugate"]
+    assert names[:8] == paper
+    assert {"learned", "quadratic", "scaled-entropy"} <= set(names)
+    about = {row["name"]: row["about"] for row in rows}
+    assert "threshold=0.75" in about["hard"]
 
 
 def test_derive_of_a_function_tells_label_objective_and_findings(workplace: Path) -> None:

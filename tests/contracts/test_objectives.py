@@ -13,7 +13,7 @@ from fenchel.losses import (
     PolyLoss,
     SquaredLoss,
 )
-from fenchel.objectives import OBJECTIVES, MarginalEntropy, Objective, mean_over_kept
+from fenchel.objectives import OBJECTIVES, MarginalEntropy, Objective, weighted_mean
 from fenchel.objectives.loss_network import LossNetwork
 
 LOSSES = (
@@ -54,9 +54,9 @@ def scores(objective: Objective, samples: int = 6, dtype: torch.dtype = torch.fl
 @every_objective
 def test_one_value_a_sample(objective: Objective) -> None:
     h = scores(objective, samples=6)
-    keep = objective.keep(h)
+    keep = objective.weights(h)
     assert objective(h).shape == (6,)
-    assert keep is None or (keep.shape == (6,) and keep.dtype == torch.bool)
+    assert keep is None or (keep.shape == (6,) and keep.dtype == h.dtype)
 
 
 @every_objective
@@ -75,7 +75,7 @@ def test_temperature_divides_the_scores_everywhere(
     h = 3 * scores(objective, samples=40)
     cooled = dataclasses.replace(objective, temperature=temperature)
     torch.testing.assert_close(cooled(h), objective(h / temperature))
-    kept, expected = cooled.keep(h), objective.keep(h / temperature)
+    kept, expected = cooled.weights(h), objective.weights(h / temperature)
     assert (kept is None) == (expected is None)
     assert kept is None or expected is None or torch.equal(kept, expected)
 
@@ -119,7 +119,7 @@ def test_objectives_are_values(objective: Objective) -> None:
 
 def test_mean_is_over_the_kept_samples() -> None:
     values = torch.tensor([1.0, 2.0, float("nan"), 5.0], requires_grad=True)
-    mean, any_kept = mean_over_kept(values, torch.tensor([True, False, False, True]))
+    mean, any_kept = weighted_mean(values, torch.tensor([1.0, 0.0, 0.0, 1.0]))
     (slope,) = torch.autograd.grad(mean, values)
     assert mean.item() == 3.0
     assert bool(any_kept)
@@ -128,7 +128,7 @@ def test_mean_is_over_the_kept_samples() -> None:
 
 def test_mean_over_none_kept_is_zero_and_says_so() -> None:
     values = torch.ones(3, requires_grad=True)
-    mean, any_kept = mean_over_kept(values, torch.zeros(3, dtype=torch.bool))
+    mean, any_kept = weighted_mean(values, torch.zeros(3))
     (slope,) = torch.autograd.grad(mean, values)
     assert mean.item() == 0
     assert not bool(any_kept)
@@ -136,6 +136,6 @@ def test_mean_over_none_kept_is_zero_and_says_so() -> None:
 
 
 def test_mean_without_a_mask_is_the_plain_mean() -> None:
-    mean, any_kept = mean_over_kept(torch.tensor([1.0, 2.0]), None)
+    mean, any_kept = weighted_mean(torch.tensor([1.0, 2.0]), None)
     assert mean.item() == 1.5
     assert bool(any_kept)

@@ -111,8 +111,8 @@ def test_hard_label_of_one_score_is_its_sign() -> None:
     h = torch.tensor([[2.0], [-1.0], [0.0], [30.0]])
     objective = HardPseudoLabel(ExponentialLoss(), threshold=None)
     torch.testing.assert_close(objective(h), torch.exp(-h[:, 0].abs()))
-    assert objective.keep(h) is None
-    kept = HardPseudoLabel(ExponentialLoss(), threshold=0.75).keep(h)
+    assert objective.weights(h) is None
+    kept = HardPseudoLabel(ExponentialLoss(), threshold=0.75).weights(h)
     assert kept is not None
     assert kept.tolist() == [True, False, False, True]  # sigmoid(2) = 0.88, sigmoid(1) = 0.73
 
@@ -123,12 +123,12 @@ def test_hard_label_of_many_labels_is_each_ones_own() -> None:
     objective = HardPseudoLabel(BinaryCrossEntropy())
     torch.testing.assert_close(objective(h), expected)
     confidence = h.abs().sigmoid().mean(-1)
-    assert torch.equal(objective.keep(h), confidence > 0.75)
+    assert torch.equal(objective.weights(h), (confidence > 0.75).float())
 
 
 def test_threshold_is_strict() -> None:
     h = torch.tensor([[0.0, 0.0], [0.1, 0.0]])  # confidences 0.5 exactly, and a little more
-    kept = HardPseudoLabel(CrossEntropy(), threshold=0.5).keep(h)
+    kept = HardPseudoLabel(CrossEntropy(), threshold=0.5).weights(h)
     assert kept is not None
     assert kept.tolist() == [False, True]
 
@@ -137,15 +137,15 @@ def test_threshold_sees_the_temperature() -> None:
     h = torch.tensor([[3.0, 0.0]])  # 0.95 at T = 1, 0.68 at T = 4
     for temperature, expected in ((1.0, True), (4.0, False)):
         objective = HardPseudoLabel(CrossEntropy(), threshold=0.75, temperature=temperature)
-        kept = objective.keep(h)
+        kept = objective.weights(h)
         assert kept is not None
         assert kept.tolist() == [expected]
 
 
 def test_confidence_of_a_squared_loss_model_is_its_softmax(h: Tensor) -> None:
-    kept = HardPseudoLabel(SquaredLoss()).keep(h)
+    kept = HardPseudoLabel(SquaredLoss()).weights(h)
     assert kept is not None
-    assert torch.equal(kept, h.softmax(-1).amax(-1) > 0.75)
+    assert torch.equal(kept, (h.softmax(-1).amax(-1) > 0.75).to(h.dtype))
     assert 0 < kept.sum() < len(h)
 
 
@@ -159,6 +159,6 @@ def test_robust_labels_are_generalised_cross_entropy_at_the_likeliest_class(h: T
     z = h.softmax(-1).amax(-1)
     torch.testing.assert_close(RobustPseudoLabel()(h), (1 - z**0.8) / 0.8)
     torch.testing.assert_close(RobustPseudoLabel(q=0.3)(h), (1 - z**0.3) / 0.3)
-    assert RobustPseudoLabel().keep(h) is None
+    assert RobustPseudoLabel().weights(h) is None
     with pytest.raises(ValueError, match="0 < q <= 1"):
         RobustPseudoLabel(q=0.0)

@@ -1,9 +1,15 @@
 """The adapter: a pure step around a model that is never modified."""
 
-from fenchel.adapters.adapter import Adapter, Health, Settings
-from fenchel.adapters.guards import AdaptationWarning
-from fenchel.adapters.methods import METHODS, Method
+from fenchel.adapters.adapter import Adapter
+from fenchel.adapters.core import Settings
+from fenchel.adapters.guards import AdaptationWarning, UnboundedObjectiveWarning
+from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.method import METHODS, Method
+from fenchel.adapters.online import online
 from fenchel.adapters.optimizers import SGD, Adam, Optimizer, TorchOptimizer
+from fenchel.adapters.outputs import Scores
+from fenchel.adapters.passes import Gradient, Passes
+from fenchel.adapters.session import Health, Session
 from fenchel.adapters.state import State
 
 __all__ = [
@@ -12,10 +18,17 @@ __all__ = [
     "Adam",
     "AdaptationWarning",
     "Adapter",
+    "Gradient",
     "Health",
+    "Inputs",
     "Method",
     "Optimizer",
+    "Passes",
+    "Scores",
+    "Session",
     "Settings",
     "State",
     "TorchOptimizer",
+    "UnboundedObjectiveWarning",
+    "online",
 ]

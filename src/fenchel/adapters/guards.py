@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 SMALL_BATCH = 16
 
 
 class AdaptationWarning(UserWarning):
     """Adaptation goes on, but the set-up is likely to hurt."""
+
+
+class UnboundedObjectiveWarning(AdaptationWarning):
+    """The objective has no minimum, so that nothing ends adaptation but a small rate or few batches."""
+
+
+@contextmanager
+def without_minimum_is_meant() -> Iterator[None]:
+    """In the block, no warning of objectives without a minimum: whoever runs experiments means them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnboundedObjectiveWarning)
+        yield
 
 
 def warn_small_batch(size: int) -> None:
@@ -64,34 +75,4 @@ def check_model(model: object) -> None:
         raise ValueError(
             f"{type(model).__name__} has lazy layers whose shapes are not known yet. Run it once on a batch, "
             "or load its weights, before adapt."
-        )
-
-
-def pick_logits(output: Any) -> Tensor:
-    """The logits of what a model returned: itself, or its entry of that name."""
-    if isinstance(output, Tensor):
-        return output
-    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    if isinstance(named, Tensor):
-        return named
-    raise TypeError(
-        f"the model returned {type(output).__name__}, and which part of it holds the logits is unclear. "
-        "Pass logits=, for example logits=lambda output: output[0]."
-    )
-
-
-def check_logits(logits: object, size: int) -> None:
-    """Scores of at least one class for every sample, as floats."""
-    if not isinstance(logits, Tensor) or not logits.is_floating_point():
-        came = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-        raise TypeError(f"logits must be a float tensor; got {came}. Check logits=.")
-    if logits.ndim < 2 or logits.shape[0] != size:
-        raise ValueError(
-            f"logits must have shape ({size}, ..., classes) for {size} samples; got {tuple(logits.shape)}. "
-            "Check logits=; for classes on axis 1 pass logits=lambda output: output.movedim(1, -1)."
-        )
-    if not logits.requires_grad:
-        raise ValueError(
-            "the logits depend on none of the moving parameters, so there is no gradient to follow. Check "
-            "that neither logits= nor the model detaches them, and which parameters= move."
         )

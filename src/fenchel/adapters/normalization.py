@@ -96,18 +96,25 @@ def use_batch_statistics(twin: nn.Module) -> nn.Module:
     return twin
 
 
-def mix_in_statistics(twin: nn.Module, weight: float) -> tuple[nn.Module, list[str]]:
+def mixed_names(model: nn.Module) -> list[str]:
+    """The running statistics that batches may enter, by name."""
+    names = []
+    for name, layer in batch_norm_layers(model).items():
+        if layer.running_mean is not None:
+            names += [f"{name}.running_mean", f"{name}.running_var"]
+    return [name.removeprefix(".") for name in names]  # a model may be such a layer itself
+
+
+def mix_in_statistics(twin: nn.Module, weight: float) -> nn.Module:
     """Let every batch enter the running statistics that the skeleton is given, before their use.
 
     They are updated in place, layer by layer as a forward pass meets them, and count as constants: no
-    gradient flows through them. Returns the skeleton and their names.
+    gradient flows through them.
     """
-    names = []
-    for name, layer in batch_norm_layers(twin).items():
+    for layer in batch_norm_layers(twin).values():
         if layer.running_mean is not None:
             layer.register_forward_pre_hook(partial(_mix_in, weight))
-            names += [f"{name}.running_mean", f"{name}.running_var"]
-    return twin, [name.removeprefix(".") for name in names]  # a model may be such a layer itself
+    return twin
 
 
 def _mix_in(weight: float, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:

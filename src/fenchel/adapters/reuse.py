@@ -42,6 +42,11 @@ class Reuse:
         with self._in("returning"):
             yield
 
+    @property
+    def holds(self) -> bool:
+        """Whether a first pass has left something to use again."""
+        return bool(self._kept)
+
     def forget(self) -> None:
         """Let go of everything; called when the batch is done."""
         self._kept.clear()

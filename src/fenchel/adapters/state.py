@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
+
+_ADDED_LATER = ("left_out",)
+"""Entries that states saved by the first versions do not have."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,14 @@ class State:
     statistics: Tensors
     moments: Tensors
     counts: Tensors
+    memory: Tensors = field(default_factory=dict)
+    """What the method remembers: empty before the first batch, and for most methods ever after."""
     step: int = 0
     """Batches since the last reset: seeds whatever is drawn at random."""
     batches: int = 0
     samples: int = 0
+    left_out: int = 0
+    """Samples that were not finite, which no statistics, loss or memory has met."""
     resets: int = 0
 
     def map(self, function: Callable[[Tensor], Tensor]) -> State:
@@ -41,24 +48,33 @@ class State:
             statistics=each(self.statistics),
             moments=each(self.moments),
             counts=each(self.counts),
+            memory=each(self.memory),
         )
 
     def flattened(self) -> Tensors:
         """Every entry under one name, as tensors: what is saved."""
         flat: Tensors = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for each in fields(self):
+            value = getattr(self, each.name)
             if isinstance(value, dict):
-                flat |= {f"{field.name}.{name}": tensor for name, tensor in value.items()}
+                flat |= {f"{each.name}.{name}": tensor for name, tensor in value.items()}
             else:
-                flat[field.name] = torch.tensor(value)
+                flat[each.name] = torch.tensor(value)
         return flat
 
-    def filled(self, flat: Mapping[str, Tensor]) -> State:
-        """A state of this one's structure with the entries of `flat`, checked before anything changes."""
+    def filled(self, flat: Mapping[str, Tensor], *, remembers: bool = False) -> State:
+        """A state of this one's structure with the entries of `flat`, checked before anything changes.
+
+        `remembers`: whether there may be a memory. Its entries are known after the first batch only.
+        """
+
+        def optional(name: str) -> bool:
+            memory = remembers and name.startswith("memory.")
+            return memory or name in _ADDED_LATER or self._comes_and_goes(name)
+
         own = self.flattened()
-        missing = [name for name in own if name not in flat and not self._comes_and_goes(name)]
-        unexpected = [name for name in flat if name not in own and not self._comes_and_goes(name)]
+        missing = [name for name in own if name not in flat and not optional(name)]
+        unexpected = [name for name in flat if name not in own and not optional(name)]
         if missing or unexpected:
             raise ValueError(
                 "this saved state belongs to another model or another adapter: "
@@ -94,6 +110,7 @@ class State:
             statistics=groups.get("statistics", empty),
             moments=groups.get("moments", empty),
             counts=groups["counts"],
+            memory=groups.get("memory", empty),
             **host,
         )
 

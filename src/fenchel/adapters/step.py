@@ -1,231 +1,169 @@
 """The adaptation step as a pure function: (state, inputs) -> (state', output).
 
 The network runs through `torch.func.functional_call` on a skeleton that shares the user's tensors, with
-the moving parameters and the running statistics taken from the state. A step that must not happen
-(something non-finite, no sample kept) is undone by `torch.where` on the device: no synchronisation.
+the moving parameters and the running statistics taken from the state. What happens to a batch is the
+method's to say. A step that must not happen (something non-finite, no sample kept) is undone by
+`torch.where` on the device: no synchronisation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from fenchel.adapters.guards import check_logits
+from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.method import Method
+from fenchel.adapters.network import Networks, Workshop
 from fenchel.adapters.optimizers import Optimizer
-from fenchel.adapters.reuse import Reuse
+from fenchel.adapters.outputs import Scores
+from fenchel.adapters.passes import Gradient, Passes, all_finite, chosen
 from fenchel.adapters.state import State, Tensors
-from fenchel.objectives import Objective, mean_over_kept
 
-
-@dataclass(frozen=True)
-class Inputs:
-    """The arguments of one call of the model; the first tensor among them holds the samples."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-    def samples(self) -> Tensor:
-        """The tensor whose first axis counts the samples."""
-        for value in pytree.tree_leaves((self.args, self.kwargs)):
-            if isinstance(value, Tensor) and value.ndim > 0:
-                return value
-        raise TypeError(
-            "the adapted model needs a tensor of samples as one of its arguments; got "
-            f"{[type(value).__name__ for value in (*self.args, *self.kwargs.values())]}."
-        )
-
-    def with_samples(self, samples: Tensor) -> Inputs:
-        """The same call on other samples."""
-        old = self.samples()
-        return self._mapped(lambda value: samples if value is old else value)
-
-    def in_channels_last(self) -> Inputs:
-        """The same call with images in channels-last memory, where convolutions are fastest."""
-        return self.with_samples(self.samples().contiguous(memory_format=torch.channels_last))
-
-    def copied(self) -> Inputs:
-        """The same call on copies, for a model that writes into what it is given."""
-        return self._mapped(Tensor.clone)
-
-    def finite(self) -> Tensor:
-        """Whether every sample is finite; other arguments, such as masks, need not be."""
-        return self.samples().isfinite().all()
-
-    def _mapped(self, function: Callable[[Tensor], Tensor]) -> Inputs:
-        return Inputs(*pytree.tree_map_only(Tensor, function, (self.args, self.kwargs)))
-
-
-@dataclass(frozen=True)
-class Network:
-    """The skeleton and the tensors of the user's model that stay as they are."""
-
-    module: nn.Module
-    fixed: Mapping[str, Tensor]
-    scratch: Mapping[str, Tensor]
-    """Buffers that a module might write into as it runs: every pass starts from copies of them."""
-    run: Callable[..., Any]
-    """`functional_call`, or its compiled form."""
-    reuse: Reuse | None = None
-    """What the passes over one batch share, where the modules are run as they are."""
-
-    def __call__(self, moving: Tensors, inputs: Inputs) -> Any:
-        """The model's output with the moving tensors in place of its own."""
-        buffers = {name: value.clone() for name, value in self.scratch.items()}
-        call = inputs.copied()
-        return self.run(self.module, {**self.fixed, **buffers, **moving}, call.args, call.kwargs)
+Trace = list[tuple[State, Gradient]]
 
 
 @dataclass(frozen=True)
 class Step:
-    """Everything that decides what happens to a batch, and nothing that changes."""
+    """Everything that decides what happens to a batch, and nothing that changes.
 
-    network: Network
-    mixing: Network | None
-    """The network that lets the batch enter the running statistics, where these are a mix."""
-    objective: Objective | None
+    Several threads may call it at once, each with a state of its own.
+    """
+
+    workshop: Workshop
+    method: Method
     optimizer: Optimizer
-    steps: int
-    predict: Literal["after", "before"]
-    logits: Callable[[Any], Tensor]
-    seed: int
+    scores: Scores
+    source: Tensors
+    """The source model's values of the moving parameters."""
+    steps: int = 1
+    predict: Literal["after", "before"] = "after"
+    head: str | None = None
+    seed: int = 0
 
     def __call__(self, state: State, inputs: Inputs, *, update: bool = True) -> tuple[State, Any]:
         """Adapt on one batch and predict it; without the update, running statistics still move."""
-        state, output = self._mixed_in(state, inputs)
-        try:
-            if self.objective is not None and update:
-                state, output = self._adapted(state, inputs)
-            elif output is None:
-                output = self._predicted(state, inputs)
-        finally:
-            if self.network.reuse is not None:
-                self.network.reuse.forget()
-        return replace(state, step=state.step + 1), output
+        with torch.no_grad(), self.workshop.lent() as networks:
+            before, passes = self._begun(networks, state, inputs)
+            after = self._updated(networks, before, passes) if update else before
+            shown = before if self.predict == "before" else after
+            output = self.method.output(passes, shown, inputs)
+        return replace(after, step=state.step + 1), output
 
-    def _adapted(self, state: State, inputs: Inputs) -> tuple[State, Any]:
-        before = self.predict == "before"
-        state, output = self._updated(state, inputs, with_output=before)
-        for _ in range(self.steps - 1):
-            state, _ = self._updated(state, inputs, with_output=False, again=True)
-        if not before:
-            output = self._predicted(state, inputs)
-        return state, output
+    def adapt(self, state: State, inputs: Inputs, *, trace: Trace | None = None) -> State:
+        """Adapt on one batch without predicting it; `trace` takes in every step of the optimiser."""
+        with torch.no_grad(), self.workshop.lent() as networks:
+            before, passes = self._begun(networks, state, inputs, trace)
+            after = self._updated(networks, before, passes)
+        return replace(after, step=state.step + 1)
 
     def predict_only(self, state: State, inputs: Inputs) -> Any:
         """The prediction of the state as it is."""
-        return self._predicted(state, inputs)
+        with torch.no_grad(), self.passes(state, inputs) as passes:
+            return self.method.output(passes, self._with_memory(passes, state), inputs)
 
-    def _predicted(self, state: State, inputs: Inputs) -> Any:
-        with torch.no_grad(), self._passing(again=True):
-            return self.network({**state.parameters, **state.statistics}, inputs)
+    def source_output(self, inputs: Inputs) -> Any:
+        """The prediction of the source model."""
+        with torch.no_grad(), self.workshop.lent() as networks:
+            return networks.source({}, inputs)
 
-    def _passing(self, *, again: bool) -> AbstractContextManager[None]:
-        """The first pass over a batch keeps what a later one may use again."""
-        reuse = self.network.reuse
-        if reuse is None:
-            return nullcontext()
-        return reuse.returning() if again else reuse.keeping()
+    @contextmanager
+    def passes(self, state: State, inputs: Inputs) -> Iterator[Passes]:
+        """In the block, what a method is given for a batch; running statistics stay as they are."""
+        with self.workshop.lent() as networks:
+            yield self._passes(networks, state, inputs)
 
-    def _mixed_in(self, state: State, inputs: Inputs) -> tuple[State, Any]:
-        """Let the batch enter the running statistics, where the adapter keeps such a mix."""
-        if self.mixing is None:
-            return state, None
-        statistics = {name: value.clone() for name, value in state.statistics.items()}
-        with torch.no_grad():
-            output = self.mixing({**state.parameters, **statistics}, inputs)
-        fine = inputs.finite() & _all_finite(statistics.values())
-        counts = dict(state.counts)
-        if self.objective is None:  # else the update counts it
-            counts["non_finite"] = counts["non_finite"] + ~fine
-        statistics = _chosen(fine, statistics, state.statistics)
-        return replace(state, statistics=statistics, counts=counts), output
+    def _begun(
+        self, networks: Networks, state: State, inputs: Inputs, trace: Trace | None = None
+    ) -> tuple[State, Passes]:
+        """The batch has entered the running statistics, and the method's memory exists."""
+        state, output = self._mixed_in(networks, state, inputs)
+        passes = self._passes(networks, state, inputs, trace)
+        passes.remembers = self.predict == "before"
+        passes.remember(state.parameters, output)
+        return self._with_memory(passes, state), passes
 
-    def _updated(
-        self, state: State, inputs: Inputs, *, with_output: bool, again: bool = False
-    ) -> tuple[State, Any]:
-        """One gradient step of the moving parameters; on request the prediction before it, too."""
-        assert self.objective is not None
-        with torch.enable_grad():
-            moving = {
-                name: value.detach().requires_grad_() for name, value in state.parameters.items()
-            }
-            logits, output = self._scores(moving, state, inputs, with_output, again)
-            loss, any_kept = mean_over_kept(self.objective(logits), self.objective.keep(logits))
-            gradients = dict(
-                zip(
-                    moving,
-                    torch.autograd.grad(
-                        loss, list(moving.values()), allow_unused=True, materialize_grads=True
-                    ),
-                    strict=True,
-                )
-            )
-        fine = inputs.finite() & loss.detach().isfinite() & _all_finite(gradients.values())
-        parameters, moments = self.optimizer.update(state.parameters, gradients, state.moments)
-        fine = fine & _all_finite(parameters.values())
-        allowed = fine & any_kept
-        counts = {
-            "updates": state.counts["updates"] + allowed,
-            "non_finite": state.counts["non_finite"] + ~fine,
-            "none_kept": state.counts["none_kept"] + (fine & ~any_kept),
-        }
-        state = replace(
-            state,
-            parameters=_chosen(allowed, parameters, state.parameters),
-            moments=_chosen(allowed, moments, state.moments),
+    def _passes(
+        self, networks: Networks, state: State, inputs: Inputs, trace: Trace | None = None
+    ) -> Passes:
+        return Passes(
+            batch=inputs,
+            source=self.source,
+            network=networks.moving,
+            scores=self.scores,
+            optimizer=self.optimizer,
+            statistics=state.statistics,
+            head=self.head,
+            seed=self.seed * 1_000_003 + state.step,
+            trace=trace,
+        )
+
+    def _with_memory(self, passes: Passes, state: State) -> State:
+        if state.step > 0:
+            return state
+        return replace(state, memory=self.method.start(passes, passes.batch))
+
+    def _updated(self, networks: Networks, state: State, passes: Passes) -> State:
+        after = self._updated_once(passes, state)
+        for _ in range(self.steps - 1):
+            # Anew for every update: each draws the same views of the batch.
+            again = self._passes(networks, state, passes.batch, passes.trace)
+            after = self._updated_once(again, after)
+        return after
+
+    def _updated_once(self, passes: Passes, state: State) -> State:
+        """One update by the method, undone where it left anything that is not finite."""
+        after = self.method.update(passes, state, passes.batch)
+        if after is state or (passes.vouches_for(after.parameters) and not after.memory):
+            return after
+        _check_memory(state.memory, after.memory)
+        descended = passes.fine
+        kept = (*after.parameters.values(), *after.memory.values())
+        floats = [tensor for tensor in kept if tensor.is_floating_point()]
+        fine = all_finite(floats) if floats else torch.ones((), dtype=torch.bool)
+        if descended is not None:
+            fine = fine & descended.to(fine.device)
+        counts = dict(after.counts)
+        counts["updates"] = torch.where(fine, counts["updates"], state.counts["updates"])
+        # Where the optimiser's step has been undone already, that one is counted.
+        newly = ~fine if descended is None else ~fine & descended
+        counts["non_finite"] = counts["non_finite"] + newly
+        return replace(
+            after,
+            parameters=chosen(fine, after.parameters, state.parameters),
+            moments=chosen(fine, after.moments, state.moments),
+            memory=chosen(fine, after.memory, state.memory),
             counts=counts,
         )
-        return state, output
 
-    def _scores(
-        self, moving: Tensors, state: State, inputs: Inputs, with_output: bool, again: bool
-    ) -> tuple[Tensor, Any]:
-        """The logits that the objective sees, and on request the plain prediction."""
-        assert self.objective is not None
-        tensors = {**moving, **state.statistics}
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + state.step)
-        views = self.objective.make_views(inputs.samples(), generator)
-        if views is None:
-            with self._passing(again=again):
-                output = self.network(tensors, inputs)
-            logits = self._picked(output, inputs)
-            if with_output and _is_plain(output):
-                return logits, pytree.tree_map_only(Tensor, Tensor.detach, output)
-        else:
-            seen = [inputs.with_samples(view) for view in views]
-            logits = torch.stack([self._picked(self.network(tensors, x), x) for x in seen])
-        return logits, self._predicted(state, inputs) if with_output else None
-
-    def _picked(self, output: Any, inputs: Inputs) -> Tensor:
-        logits = self.logits(output)
-        check_logits(logits, inputs.samples().shape[0])
-        return logits
+    def _mixed_in(self, networks: Networks, state: State, inputs: Inputs) -> tuple[State, Any]:
+        """Let the batch enter the running statistics, where the adapter keeps such a mix."""
+        if networks.mixing is None:
+            return state, None
+        statistics = {name: value.clone() for name, value in state.statistics.items()}
+        output = networks.mixing({**state.parameters, **statistics}, inputs)
+        fine = all_finite(statistics.values())
+        counts = dict(state.counts)
+        if not self.method.moves:  # else the update counts it
+            counts["non_finite"] = counts["non_finite"] + ~fine
+        statistics = chosen(fine, statistics, state.statistics)
+        return replace(state, statistics=statistics, counts=counts), output
 
 
-def _is_plain(output: Any) -> bool:
-    """Whether all tensors of an output are within reach, so that it can be cut off its graph."""
-    return all(
-        isinstance(leaf, (Tensor, bool, int, float, str, type(None)))
-        for leaf in pytree.tree_leaves(output)
-    )
+def _check_memory(old: Tensors, new: Tensors) -> None:
+    """Names and shapes of a memory stay: what comes and goes cannot be undone, saved or moved."""
 
+    def form(memory: Tensors) -> dict[str, tuple[torch.Size, torch.dtype]]:
+        return {name: (tensor.shape, tensor.dtype) for name, tensor in memory.items()}
 
-def _all_finite(tensors: Any) -> Tensor:
-    return torch.cat([tensor.reshape(-1) for tensor in tensors]).isfinite().all()
-
-
-def _chosen(condition: Tensor, new: Tensors, old: Tensors) -> Tensors:
-    """`new` where the condition holds, else `old`; what did not exist before is zero.
-
-    Some optimisers of `torch.optim` count their steps on the host, hence the condition's move.
-    """
-    return {
-        name: torch.where(condition.to(value.device), value, old.get(name, torch.zeros_like(value)))
-        for name, value in new.items()
-    }
+    if form(old) != form(new):
+        changed = sorted(
+            name for name in {**old, **new} if form(old).get(name) != form(new).get(name)
+        )
+        raise ValueError(
+            "a method's memory keeps the names, shapes and types it had in `start`; changed: "
+            f"{', '.join(changed)}. Use a ring buffer of a fixed size with a count."
+        )

@@ -7,22 +7,19 @@ so they are run once; tables still show a row for each name that was asked for.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
-
-from fenchel.adapters import METHODS
-from fenchel.adapters.methods import FROM_FILES
-from fenchel.api import adapt
+from fenchel.adapters import METHODS, Method, Settings
+from fenchel.api import LEARNING_RATE, as_optimizer
 from fenchel.losses import BinaryCrossEntropy, CrossEntropy, LabelSmoothing, Loss
+from fenchel.methods import Descent, made_method
 from fenchel.names import unknown
-from fenchel.objectives import Conjugate, Entropy, LearnedObjective, Objective, SoftPseudoLabel
+from fenchel.objectives import Conjugate, Entropy, Objective, SoftPseudoLabel
 
 ADAPTATION_DEFAULTS: Mapping[str, Any] = {
-    "learning_rate": 1e-3,
-    "temperature": 1.0,
+    "learning_rate": LEARNING_RATE,
+    "temperature": None,
     "optimizer": "sgd",
     "steps": 1,
     "predict": "after",
@@ -30,9 +27,7 @@ ADAPTATION_DEFAULTS: Mapping[str, Any] = {
     "episodic": False,
     "parameters": "normalization",
 }
-"""The settings of `fenchel.adapt` that a sweep may set; any other belongs to the objective."""
-
-_NOT_OPTIONS = ("loss", "temperature")
+"""The settings of `fenchel.adapt` that a sweep may set; any other belongs to the method."""
 
 
 def canonical_settings(
@@ -49,23 +44,45 @@ def canonical_settings(
     """
     given = {name: settings.get(name, default) for name, default in ADAPTATION_DEFAULTS.items()}
     options = {name: _frozen(settings[name]) for name in settings if name not in given}
-    if method == "memo" and not options.keys() & {"input_range", "mean"}:
-        known = preprocessing.get("input_range")
-        options |= {} if known is None else {"input_range": tuple(known)}
-    objective = _objective(method, given, options, loss)
+    for name in options:
+        if name not in METHODS[method].options():
+            known = [*ADAPTATION_DEFAULTS, *METHODS[method].options()]
+            raise unknown(f"setting of method {method!r}:", name, known)
+    known_range = preprocessing.get("input_range")
+    made = made_method(
+        method,
+        loss,
+        options,
+        temperature=given["temperature"],
+        input_range=None if known_range is None else tuple(known_range),
+    )
+    made.check()
+    Settings(  # refuses what no adapter takes
+        method=made,
+        optimizer=as_optimizer(given["optimizer"], given["learning_rate"]),
+        **{name: given[name] for name in ("statistics", "steps", "predict", "episodic")},
+    )
     given["parameters"] = _frozen(given["parameters"])
-    if objective is None:
+    if made.statistics is not None:
+        given |= {"statistics": made.statistics, "episodic": False}
+    if not made.moves:
         given |= {"learning_rate": None, "temperature": None, "optimizer": None, "steps": 1}
         given |= {"predict": "after", "parameters": "normalization"}
-        if METHODS[method].source_statistics:
-            given |= {"statistics": "source", "episodic": False}
-    elif is_conjugate(objective, loss):
-        method, objective = "conjugate", Conjugate(loss)
-    if isinstance(objective, LearnedObjective):
-        # Files change; what was in this one belongs to the run.
-        options |= {"path": str(options["path"]), "digest": objective.digest}
-        return {"method": method, "options": options, **given, "temperature": objective.temperature}
-    return {"method": method, "options": _options_of(objective), **given}
+        return {"method": method, "options": _options_of(made, options), **given}
+    objective = made.objective if isinstance(made, Descent) else None
+    if objective is not None:
+        given["temperature"] = objective.temperature
+        if is_conjugate(objective, loss):
+            method, options = "conjugate", {}
+            made = Descent(objective=Conjugate(loss))
+    return {"method": method, "options": _options_of(made, options), **given}
+
+
+def _options_of(method: Method, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a method, defaults included, as JSON gives them back."""
+    source = method.objective if isinstance(method, Descent) else method
+    written = {name: str(value) if name == "path" else value for name, value in given.items()}
+    return {name: _listed(value) for name, value in {**written, **source.settings()}.items()}
 
 
 def is_conjugate(objective: Objective, loss: Loss) -> bool:
@@ -81,37 +98,6 @@ def is_conjugate(objective: Objective, loss: Loss) -> bool:
     if isinstance(objective, SoftPseudoLabel):
         return isinstance(loss, (CrossEntropy, BinaryCrossEntropy))
     return isinstance(objective, Conjugate)
-
-
-def _objective(
-    method: str, given: Mapping[str, Any], options: Mapping[str, Any], loss: Loss
-) -> Objective | None:
-    """The objective that `fenchel.adapt` would use, made by it on a network of two neurons."""
-    known = known_options(method, loss)
-    for name in options:
-        if name not in known:
-            raise unknown(f"setting of method {method!r}:", name, [*ADAPTATION_DEFAULTS, *known])
-    network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    rest = {name: value for name, value in given.items() if name != "parameters"}
-    return adapt(network, trained_with=loss, method=method, **rest, **options).settings.objective
-
-
-def known_options(method: str, loss: Loss) -> list[str]:
-    """What the objective of a method takes besides the loss and the temperature."""
-    if method in FROM_FILES:
-        return list(FROM_FILES[method].options)
-    made = METHODS[method].build(loss)
-    return [] if made is None else list(_options_of(made))
-
-
-def _options_of(objective: Objective | None) -> dict[str, Any]:
-    if objective is None:
-        return {}
-    return {
-        item.name: _listed(getattr(objective, item.name))
-        for item in dataclasses.fields(objective)
-        if item.name not in _NOT_OPTIONS
-    }
 
 
 def _frozen(value: Any) -> Any:

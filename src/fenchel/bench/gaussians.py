@@ -12,6 +12,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fenchel._version import __version__
-from fenchel.adapters import SGD
+from fenchel.adapters import SGD, online
 from fenchel.api import adapt
 from fenchel.bench.running import one_thread
 from fenchel.data import Dataset, load
@@ -173,7 +174,8 @@ def _accuracy_curve(
     )
     with torch.no_grad():
         curve = [_accuracy(model(points), signs)]
-    curve += [_accuracy(adapted(points), signs) for _ in range(settings.iterations)]
+    again_and_again = repeat(points, settings.iterations)
+    curve += [_accuracy(scores, signs) for _, scores in online(adapted, again_and_again)]
     return curve
 
 

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from fenchel import _version
-from fenchel.adapters import Adapter
+from fenchel.adapters import Adapter, online
+from fenchel.adapters.guards import without_minimum_is_meant
 from fenchel.api import adapt
 from fenchel.bench.memory import PeakMemory
 from fenchel.bench.record import Cell, Record, pack_mask
@@ -82,8 +83,8 @@ def run_cell(
     score = _Score(parse(cell.loss), stream)
     with warnings.catch_warnings(record=True) as caught, PeakMemory(device) as memory:
         warnings.simplefilter("always")
-        for batch in stream:
-            score.add(batch, _predicted(adapter, batch))
+        for batch, logits in online(adapter, stream):
+            score.add(batch, logits)
     health = adapter.health()
     return replace(
         score.record(cell),
@@ -107,8 +108,8 @@ def seconds_per_sample(job: Job, batches: int = 2) -> float:
         adapter = adapter_of(job.cell, checkpoint)
         speed = 0.0
         begun = time.perf_counter()
-        for batch in islice(stream_of(job.cell, shifts, job.device), batches):
-            _predicted(adapter, batch)
+        stream = islice(stream_of(job.cell, shifts, job.device), batches)
+        for batch, _ in online(adapter, stream):
             ended = time.perf_counter()
             speed, begun = (ended - begun) / len(batch), ended
     return speed
@@ -144,23 +145,17 @@ def adapter_of(cell: Cell, checkpoint: Checkpoint) -> Adapter:
         name: tuple(value) if isinstance(value, list) else value
         for name, value in cell.options.items()
     }
-    return adapt(
-        checkpoint.model,
-        trained_with=cell.loss,
-        method=cell.method,
-        statistics=cell.statistics,
-        episodic=cell.episodic,
-        seed=cell.seed,
-        **moving,
-        **options,
-    )
-
-
-def _predicted(adapter: Adapter, batch: Batch) -> Tensor:
-    if batch.reset and batch.number > 0:
-        adapter.reset()
-    logits: Tensor = adapter(batch.inputs)
-    return logits.detach()
+    with without_minimum_is_meant():
+        return adapt(
+            checkpoint.model,
+            trained_with=cell.loss,
+            method=cell.method,
+            statistics=cell.statistics,
+            episodic=cell.episodic,
+            seed=cell.seed,
+            **moving,
+            **options,
+        )
 
 
 @dataclass

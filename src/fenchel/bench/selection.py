@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fenchel.adapters import METHODS
 from fenchel.bench.plan import Asked, Plan, make_plan
 from fenchel.bench.record import Cell, Record
 from fenchel.bench.sweep import DataChoice, MethodChoice, Sweep
 from fenchel.bench.tuned import Choice, Tuned
 from fenchel.data.corruptions import VALIDATION_CORRUPTIONS
+from fenchel.methods import moves_parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ def _tuned_methods(methods: Sequence[MethodChoice], grid: Grid) -> list[MethodCh
     """Every method that moves parameters, once, with the same grid."""
     chosen: dict[str, MethodChoice] = {}
     for choice in methods:
-        if METHODS[choice.name].build is METHODS["source"].build:
+        if not moves_parameters(choice.name):
             continue  # nothing to tune
         fixed = {name: values for name, values in choice.grid.items() if name not in TUNED_SETTINGS}
         for name, values in fixed.items():

@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fenchel.adapters import METHODS
-from fenchel.adapters.methods import FROM_FILES
-from fenchel.bench.canonical import ADAPTATION_DEFAULTS, canonical_settings, known_options
+from fenchel.bench.canonical import ADAPTATION_DEFAULTS, canonical_settings
 from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice, Sweep
 from fenchel.bench.toml_lines import Document, KeyPath
 from fenchel.losses import CrossEntropy
@@ -123,7 +122,7 @@ def _check_values(document: Document, path: KeyPath, method: str, values: list[A
     setting = str(path[-1])
     if not values:
         raise document.error(path, f"a grid needs at least one value; {setting} has none.")
-    if setting in _TOGETHER or method in FROM_FILES:
+    if setting in _TOGETHER or METHODS[method].needs_options():
         return  # the plan checks what only makes sense together
     for value in values:
         try:
@@ -133,7 +132,7 @@ def _check_values(document: Document, path: KeyPath, method: str, values: list[A
 
 
 def _settings_of(method: str) -> list[str]:
-    return ["name", "tuned", *ADAPTATION_DEFAULTS, *known_options(method, CrossEntropy())]
+    return ["name", "tuned", *ADAPTATION_DEFAULTS, *METHODS[method].options()]
 
 
 def _as_grid(setting: str, value: Any) -> list[Any]:

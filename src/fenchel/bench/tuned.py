@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fenchel.adapters import METHODS
+from fenchel.methods import moves_parameters
 from fenchel.models.files import write_atomically
 from fenchel.names import unknown
 
@@ -46,7 +46,7 @@ class Tuned:
         for choice in self.choices:
             if (choice.architecture, choice.loss, choice.method) == (architecture, loss, method):
                 return dict(choice.settings)
-        if METHODS[method].build is METHODS["source"].build:
+        if not moves_parameters(method):
             return {}
         known = sorted({f"{c.method} ({c.architecture}, {c.loss})" for c in self.choices})
         raise unknown("tuned method", f"{method} ({architecture}, {loss})", known)

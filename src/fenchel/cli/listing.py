@@ -30,9 +30,10 @@ def _objectives() -> Iterable[Row]:
 
 def _methods() -> Iterable[Row]:
     from fenchel.adapters import METHODS
-    from fenchel.adapters.methods import FROM_FILES
+    from fenchel.methods import PAPER_METHODS
 
-    return ((name, method.summary) for name, method in {**METHODS, **FROM_FILES}.items())
+    names = dict.fromkeys((*PAPER_METHODS, *METHODS.everything()))  # each once, the paper's first
+    return ((name, _with_options(METHODS[name])) for name in names)
 
 
 def _models() -> Iterable[Row]:
@@ -115,6 +116,17 @@ def list_names(
             table.add_row(*row)
         print_table(table)
         print()
+
+
+def _with_options(kind: Any) -> str:
+    from fenchel.options import REQUIRED
+
+    options = [
+        f"{name}=" if default is REQUIRED else f"{name}={default}"
+        for name, default in kind.options().items()
+    ]
+    summary: str = kind.summary()
+    return summary + (f" Options: {', '.join(options)}." if options else "")
 
 
 def _signature(name: str, cls: type) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ class DatasetEntry:
         read: (split, root, **options) -> Dataset; `root` is None for the cache folder.
         is_present: (folder) -> whether the files are there.
         write_example: writes a tiny stand-in of random inputs in the public layout into a folder
-            and returns the options with which `read` reads it. Contract tests run on it.
+            and returns the options with which `read` reads it. Contract tests run on it; every data
+            set of this library has one.
         recipe: how `fenchel data fetch` gets it, if it can.
         provider: who provides it, where there is no recipe to say so.
         by_hand: how to get it otherwise.
@@ -37,8 +39,8 @@ class DatasetEntry:
     what: str
     splits: tuple[str, ...]
     read: Callable[..., Dataset]
-    write_example: Callable[[Path], Mapping[str, Any]]
-    is_present: Callable[[Path], bool]
+    write_example: Callable[[Path], Mapping[str, Any]] | None = None
+    is_present: Callable[[Path], bool] = lambda folder: True
     recipe: Recipe | None = None
     provider: str = ""
     by_hand: str = ""
@@ -50,7 +52,16 @@ class DatasetEntry:
         return self.recipe.source if self.recipe else self.provider
 
 
-DATASETS: Registry[DatasetEntry] = Registry("data set", group="fenchel.datasets")
+def _entry(name: str, read: Callable[..., Dataset] | DatasetEntry, **facts: Any) -> DatasetEntry:
+    """A function (split, root, **options) -> Dataset, with what the entry says of it besides."""
+    if isinstance(read, DatasetEntry):
+        return read
+    facts.setdefault("what", (inspect.getdoc(read) or "").partition("\n")[0])
+    facts.setdefault("splits", ("test",))
+    return DatasetEntry(read=read, **facts)
+
+
+DATASETS: Registry[DatasetEntry] = Registry("data set", group="fenchel.datasets", adopt=_entry)
 
 
 def register_all() -> None:

@@ -14,11 +14,12 @@ import torch
 from PIL import Image
 from torch import nn
 
-from fenchel.adapters import METHODS
+from fenchel.adapters import online
 from fenchel.api import adapt
 from fenchel.data import Dataset, from_arrays, load
 from fenchel.data.stream import Shift, Stream, corruption_shifts, shift_to
 from fenchel.losses import Loss, PolyLoss
+from fenchel.methods import PAPER_METHODS
 from fenchel.models import load_checkpoint
 from fenchel.progress import progress
 from fenchel.train import Run, preset, train
@@ -57,7 +58,7 @@ class Outcome:
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods, in their usual order."""
-        return tuple(METHODS)
+        return PAPER_METHODS
 
     def protocol(self) -> str:
         """How the numbers came about, in one paragraph."""
@@ -96,7 +97,7 @@ def _run(out: Path | None, seeds: tuple[int, ...]) -> Outcome:
     outcome = Outcome(seeds, tuple(name for name, _ in SHIFTS))
     for shift in shifts:
         outcome.samples[shift.name] = shift.dataset.images(_one_of_each(target))
-    with progress("demo", total=len(seeds) * (1 + len(SHIFTS) * len(METHODS))) as bar:
+    with progress("demo", total=len(seeds) * (1 + len(SHIFTS) * len(PAPER_METHODS))) as bar:
         for seed in seeds:
             bar.note(f"training, seed {seed}")
             model = _trained(source, seed, out)
@@ -104,7 +105,7 @@ def _run(out: Path | None, seeds: tuple[int, ...]) -> Outcome:
             clean = _online_errors(model, shifts[0], "source", seed)
             outcome.clean_errors.append(clean[-1])
             for shift in shifts[1:]:
-                for method in METHODS:
+                for method in PAPER_METHODS:
                     bar.note(f"{method} on {shift.name}")
                     curve = _online_errors(model, shift, method, seed)
                     outcome.curves.setdefault((method, shift.name), []).append(curve)
@@ -157,9 +158,8 @@ def _online_errors(
     stream = Stream(shifts=[shift], batch_size=BATCH_SIZE, seed=seed)
     adapted = adapt(model, trained_with=loss, method=method, learning_rate=LEARNING_RATE, seed=seed)
     wrong, seen, curve = 0, 0, []
-    for batch in stream:
-        predicted = adapted(batch.inputs).argmax(-1)
-        wrong += int((predicted != batch.reveal_labels()).sum())
+    for batch, logits in online(adapted, stream):
+        wrong += int((logits.argmax(-1) != batch.reveal_labels()).sum())
         seen += len(batch)
         curve.append(100 * wrong / seen)
     return curve

@@ -12,8 +12,7 @@ from typing import Any, Literal
 from torch import Tensor, nn
 
 from fenchel.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, PerChannel, for_channels
-from fenchel.models.registry import MODELS
-from fenchel.names import unknown
+from fenchel.names import register, unknown
 
 Normalization = Literal["batch", "group"]
 NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
@@ -163,28 +162,33 @@ class ResNet(nn.Module):
         return logits
 
 
+@register(kind="model")
 def resnet26(*, classes: int = 10, **options: Any) -> ResNet:
     """The thin ResNet-26 of the test-time adaptation literature: widths 16-32-64, 0.37 M."""
     return ResNet(BasicBlock, (4, 4, 4), (16, 32, 64), stem="small", classes=classes, **options)
 
 
+@register(kind="model")
 def resnet26_groupnorm(*, classes: int = 10, **options: Any) -> ResNet:
     """The thin ResNet-26 with GroupNorm, which needs no batch statistics."""
     return resnet26(classes=classes, normalization="group", **options)
 
 
+@register(kind="model")
 def resnet26_wide(*, classes: int = 10, **options: Any) -> ResNet:
     """The wide ResNet-26 of the conjugate pseudo-label paper: 64-128-256-512, 17.4 M."""
     widths = (64, 128, 256, 512)
     return ResNet(BasicBlock, (3, 3, 3, 3), widths, stem="small", classes=classes, **options)
 
 
+@register(kind="model")
 def resnet18_small(*, classes: int = 10, **options: Any) -> ResNet:
     """ResNet-18 with a 3x3 stem, for images of 28 to 32 pixels."""
     widths = (64, 128, 256, 512)
     return ResNet(BasicBlock, (2, 2, 2, 2), widths, stem="small", classes=classes, **options)
 
 
+@register(kind="model")
 def resnet50_small(*, classes: int = 10, **options: Any) -> ResNet:
     """ResNet-50 with a 3x3 stem, for images of 28 to 32 pixels."""
     widths = (64, 128, 256, 512)
@@ -202,23 +206,13 @@ def _large(
     return ResNet(block, depths, (64, 128, 256, 512), stem="large", **options)
 
 
+@register(kind="model")
 def resnet18(*, classes: int = 1000, **options: Any) -> ResNet:
     """ResNet-18 for 224 pixels; takes torchvision's public weights."""
     return _large(BasicBlock, (2, 2, 2, 2), classes=classes, **options)
 
 
+@register(kind="model")
 def resnet50(*, classes: int = 1000, **options: Any) -> ResNet:
     """ResNet-50 for 224 pixels; takes torchvision's public weights."""
     return _large(Bottleneck, (3, 4, 6, 3), classes=classes, **options)
-
-
-for _factory in (
-    resnet26,
-    resnet26_groupnorm,
-    resnet26_wide,
-    resnet18_small,
-    resnet50_small,
-    resnet18,
-    resnet50,
-):
-    MODELS.add(_factory.__name__, _factory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from fenchel.models.preprocessing import PerChannel, for_channels
-from fenchel.models.registry import MODELS
+from fenchel.names import register
 
 
 def _stage(inputs: int, outputs: int) -> list[nn.Module]:
@@ -13,6 +13,7 @@ def _stage(inputs: int, outputs: int) -> list[nn.Module]:
     return [convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
 
 
+@register("digit_network")
 class DigitNetwork(nn.Module):
     """Three 3x3 convolutions with BatchNorm, two poolings, mean, linear; images of 8 px and up."""
 
@@ -43,6 +44,7 @@ class DigitNetwork(nn.Module):
         return logits
 
 
+@register("linear")
 class Linear(nn.Module):
     """`W x + b` of the flattened input; one class is one score, as the exponential loss takes."""
 
@@ -54,7 +56,3 @@ class Linear(nn.Module):
         """Inputs (batch, ...) of `features` numbers each -> logits (batch, classes)."""
         logits: Tensor = self.fc(x.flatten(1))
         return logits
-
-
-MODELS.add("digit_network", DigitNetwork)
-MODELS.add("linear", Linear)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fenchel.models.preprocessing import PerChannel, for_channels
-from fenchel.models.registry import MODELS
+from fenchel.names import register
 
 
 class Attention(nn.Module):
@@ -49,6 +49,7 @@ class Block(nn.Module):
         return output
 
 
+@register("vit_small")
 class VisionTransformer(nn.Module):
     """Patches, a class token, learned positions, transformer blocks, a linear head.
 
@@ -113,6 +114,3 @@ class VisionTransformer(nn.Module):
         tokens = self.norm(self.blocks(tokens + self.pos_embed))
         logits: Tensor = self.head(tokens[:, 0])
         return logits
-
-
-MODELS.add("vit_small", VisionTransformer)

@@ -1,7 +1,7 @@
 """Unsupervised objectives: one value a sample, from logits alone."""
 
 from fenchel.names import import_submodules
-from fenchel.objectives.base import OBJECTIVES, Objective, mean_over_kept
+from fenchel.objectives.base import OBJECTIVES, Objective, weighted_mean
 from fenchel.objectives.entropy import Entropy, ScaledEntropy
 from fenchel.objectives.learned import LearnedObjective
 from fenchel.objectives.loss_network import LossNetwork
@@ -25,5 +25,5 @@ __all__ = [
     "RobustPseudoLabel",
     "ScaledEntropy",
     "SoftPseudoLabel",
-    "mean_over_kept",
+    "weighted_mean",
 ]

@@ -1,24 +1,27 @@
-"""An objective turns logits into one value a sample, and says which samples count."""
+"""An objective turns logits into one value per sample, and says how much each sample counts."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, final
+from typing import final
 
 import torch
 from torch import Tensor
 
+from fenchel.losses import Loss, OneOfMany
 from fenchel.names import Registry
+from fenchel.options import Configurable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective(ABC):
+class Objective(Configurable, ABC):
     """An unsupervised objective: (..., C) -> (...), unreduced, minimised by the adapter.
 
     It sees `logits / temperature` everywhere, in labels and thresholds too; predictions do not.
+    A subclass writes `value`, and `weight` if samples count differently. Registered under a name, it
+    is a method by itself: its fields are the method's options.
     """
 
     temperature: float = 1.0
@@ -31,26 +34,41 @@ class Objective(ABC):
 
     @final
     def __call__(self, logits: Tensor) -> Tensor:
-        """The value of every sample, kept or not."""
+        """The value of every sample, whatever its weight."""
         return self.value(self._cooled(logits))
 
     @final
-    def keep(self, logits: Tensor) -> Tensor | None:
-        """Which samples count, as a mask of the value's shape; None for all of them."""
+    def weights(self, logits: Tensor) -> Tensor | None:
+        """How much each sample counts, floats of the value's shape; None if all count alike.
+
+        No gradient flows through them. A sample of weight 0 is left out.
+        """
         with torch.no_grad():
-            return self.selected(self._cooled(logits))
+            weights = self.weight(self._cooled(logits))
+        return None if weights is None else _as_floats(weights, logits)
 
     @abstractmethod
     def value(self, h: Tensor) -> Tensor:
         """The value of every sample at scores h that are already divided by the temperature."""
 
-    def selected(self, h: Tensor) -> Tensor | None:
-        """The mask behind `keep`, at scores already divided by the temperature."""
+    def weight(self, h: Tensor) -> Tensor | None:
+        """What is behind `weights`, at scores already divided by the temperature.
+
+        A boolean mask of samples to keep is the weight 1 or 0.
+        """
         return None
 
     def make_views(self, x: Tensor, generator: torch.Generator) -> Tensor | None:
         """Inputs (V, ...) to run in place of `x`, or None; with views, `value` sees (V, ..., C)."""
         return None
+
+    def check(self) -> None:
+        """Refuse what could not adapt anything; called once, before the first batch."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its value has a lower bound, so that following it ends somewhere."""
+        return True
 
     def _cooled(self, logits: Tensor) -> Tensor:
         if logits.dtype in (torch.float16, torch.bfloat16):
@@ -58,25 +76,34 @@ class Objective(ABC):
         return logits if self.temperature == 1 else logits / self.temperature
 
 
-def mean_over_kept(values: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The mean of the kept values (0 if none is kept), and whether any was kept; no synchronisation."""
-    if keep is None:
+def _as_floats(weights: Tensor, logits: Tensor) -> Tensor:
+    if weights.is_floating_point():
+        return weights
+    half = logits.dtype in (torch.float16, torch.bfloat16)
+    return weights.to(torch.float32 if half else logits.dtype)
+
+
+def weighted_mean(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The mean of weight x value over the samples whose weight is above 0, and whether there are any.
+
+    With weights of 0 and 1 it is the mean over the kept samples; the mean over none is 0. Nothing
+    waits for the device.
+    """
+    if weights is None:
         return values.mean(), torch.ones((), dtype=torch.bool, device=values.device)
-    count = keep.sum()
-    total = torch.where(keep, values, torch.zeros_like(values)).sum()
+    counts = weights > 0
+    count = counts.sum()
+    total = torch.where(counts, weights * values, torch.zeros_like(values)).sum()
     return total / count.clamp_min(1), count > 0
 
 
+def require_one_of_many(objective: type[Objective], loss: Loss | None) -> None:
+    """Refuse a loss whose labels are not one class out of C, which this objective is made for."""
+    if loss is not None and not isinstance(loss.labels, OneOfMany):
+        raise ValueError(
+            f"{objective.__name__} is defined for one class out of C; {loss!r} has labels of another "
+            "kind. Use method='conjugate', 'entropy', 'hard' or 'soft'."
+        )
+
+
 OBJECTIVES: Registry[type[Objective]] = Registry("objective", group="fenchel.objectives")
-
-O = TypeVar("O", bound=type[Objective])  # noqa: E741
-
-
-def register(name: str) -> Callable[[O], O]:
-    """Class decorator: list the objective under a name."""
-
-    def decorate(cls: O) -> O:
-        OBJECTIVES.add(name, cls)
-        return cls
-
-    return decorate

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from torch import Tensor
 
-from fenchel.losses import BinaryCrossEntropy, CrossEntropy, Loss
-from fenchel.objectives.base import Objective, register
+from fenchel.losses import BinaryCrossEntropy, CrossEntropy, Loss, OneOfMany
+from fenchel.names import register
+from fenchel.objectives.base import Objective
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 ENTROPIES: dict[str, Loss] = {"softmax": CrossEntropy(), "sigmoid": BinaryCrossEntropy()}
 """The entropy under an activation is the conjugate objective of its log loss."""
@@ -34,6 +38,13 @@ class Entropy(Objective):
 
     def value(self, h: Tensor) -> Tensor:
         return ENTROPIES[self.activation].conjugate(h)
+
+    @classmethod
+    def made_for(cls, loss: Loss | None, **options: Any) -> Self:
+        """For labels other than one class out of C the activation is the sigmoid."""
+        if loss is not None and not isinstance(loss.labels, OneOfMany):
+            options.setdefault("activation", "sigmoid")
+        return super().made_for(loss, **options)
 
 
 @final

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +17,15 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.func import functional_call
 
-from fenchel.objectives.base import Objective, register
+from fenchel.losses import Loss
+from fenchel.names import register
+from fenchel.objectives.base import Objective
 from fenchel.objectives.loss_network import LossNetwork
+from fenchel.options import REQUIRED
 
 FORMAT = "fenchel-learned-objective-1"
+_SWAPPING = threading.Lock()
+"""Held while a network runs on tensors that are not its own, which no two threads may do at once."""
 
 
 @final
@@ -55,8 +61,38 @@ class LearnedObjective(Objective):
                 values: Tensor = self.network(h.to(dtype))
             else:
                 moved = {n: p.to(h.device, dtype) for n, p in self.network.named_parameters()}
-                values = functional_call(self.network, moved, (h.to(dtype),))
+                with _SWAPPING:
+                    values = functional_call(self.network, moved, (h.to(dtype),))
         return values
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """By name it is a file: its `path`, and the `digest` that records know it by."""
+        return {"path": REQUIRED, "digest": None}
+
+    @classmethod
+    def made_for(
+        cls,
+        loss: Loss | None,
+        *,
+        title: str | None = None,
+        temperature: float | None = None,
+        **options: Any,
+    ) -> LearnedObjective:
+        """The objective saved at `path`; with a `digest`, a file whose content has changed is refused."""
+        cls.check_options(title or "learned", options)
+        path, digest = options["path"], options.get("digest")
+        found = LearnedObjective.load(path, temperature=temperature)
+        if digest is not None and digest != found.digest:
+            raise ValueError(
+                f"the objective at {str(path)!r} must be the one with digest {digest!r}; it has "
+                f"{found.digest!r}. Put the recorded file back, or plan anew."
+            )
+        return found
+
+    def settings(self) -> dict[str, Any]:
+        """Files change; what was in this one belongs to the run."""
+        return {"digest": self.digest}
 
     @property
     def digest(self) -> str:

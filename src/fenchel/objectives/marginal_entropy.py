@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
 
+from fenchel.losses import Loss
+from fenchel.names import register
 from fenchel.objectives.augmix import augmix
-from fenchel.objectives.base import Objective, register
+from fenchel.objectives.base import Objective, require_one_of_many
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @final
-@register("marginal-entropy")
+@register("memo")
 @dataclass(frozen=True)
 class MarginalEntropy(Objective):
     """H(mean_v softmax(h_v)) over `views` AugMix views, each with a forward pass of its own.
@@ -64,10 +69,15 @@ class MarginalEntropy(Objective):
         views = [augmix(pixels, generator) * scale + offset for _ in range(self.views)]
         return torch.stack(views)
 
-    @property
-    def knows_range(self) -> bool:
-        """Whether it was told where the pixels lie, which making views needs."""
-        return self.input_range is not None or self.mean is not None
+    @classmethod
+    def made_for(cls, loss: Loss | None, **options: Any) -> Self:
+        require_one_of_many(cls, loss)
+        return super().made_for(loss, **options)
+
+    def check(self) -> None:
+        """Refuse to go on without knowing where the pixels lie, which making views needs."""
+        if self.input_range is None and self.mean is None:
+            raise self.unknown_range()
 
     @staticmethod
     def unknown_range() -> ValueError:

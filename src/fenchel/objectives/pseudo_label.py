@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, Any, final
 
+import torch
 from torch import Tensor
 
-from fenchel.losses import Loss
-from fenchel.objectives.base import Objective, register
+from fenchel.losses import Loss, OneOfMany
+from fenchel.names import register
+from fenchel.objectives.base import Objective
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @final
@@ -24,6 +29,25 @@ class Conjugate(Objective):
 
     def value(self, h: Tensor) -> Tensor:
         return self.loss.conjugate(h)
+
+    @property
+    def is_bounded(self) -> bool:
+        """As the loss says: the squared loss, for one, has an objective without a minimum."""
+        return self.loss.objective_is_bounded
+
+    def check(self) -> None:
+        """Refuse a loss whose conjugate objective is constant: it would adapt nothing, silently."""
+        with torch.inference_mode(False), torch.enable_grad():
+            h = torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(4, 3).requires_grad_()
+            try:
+                (slope,) = torch.autograd.grad(self.value(h).sum(), h, materialize_grads=True)
+            except (RuntimeError, ValueError):
+                return  # made for another number of classes; derive has judged it there
+        if bool((slope.abs() < 1e-10).all()):
+            raise ValueError(
+                f"the conjugate objective of {self.loss!r} has no gradient, so it would adapt nothing. Use "
+                "another method, such as method='entropy'."
+            )
 
 
 @final
@@ -61,5 +85,12 @@ class HardPseudoLabel(Objective):
     def value(self, h: Tensor) -> Tensor:
         return self.loss(h, self.loss.labels.hard(h))
 
-    def selected(self, h: Tensor) -> Tensor | None:
+    def weight(self, h: Tensor) -> Tensor | None:
         return None if self.threshold is None else self.loss.labels.confidence(h) > self.threshold
+
+    @classmethod
+    def made_for(cls, loss: Loss | None, **options: Any) -> Self:
+        """For labels other than one class out of C it keeps every sample, as the paper's baseline does."""
+        if loss is not None and not isinstance(loss.labels, OneOfMany):
+            options.setdefault("threshold", None)
+        return super().made_for(loss, **options)

@@ -7,7 +7,8 @@ from typing import final
 
 from torch import Tensor
 
-from fenchel.objectives.base import Objective, register
+from fenchel.names import register
+from fenchel.objectives.base import Objective
 
 
 @final
@@ -21,3 +22,8 @@ class Quadratic(Objective):
 
     def value(self, h: Tensor) -> Tensor:
         return (self.a * h.square() + self.offset).sum(-1)
+
+    @property
+    def is_bounded(self) -> bool:
+        """A parabola that opens downwards has no minimum."""
+        return self.a >= 0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, Any, final
 
 from torch import Tensor
 
-from fenchel.losses import GeneralizedCrossEntropy
-from fenchel.objectives.base import Objective, register
+from fenchel.losses import GeneralizedCrossEntropy, Loss
+from fenchel.names import register
+from fenchel.objectives.base import Objective, require_one_of_many
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @final
@@ -29,3 +33,8 @@ class RobustPseudoLabel(Objective):
     def value(self, h: Tensor) -> Tensor:
         loss = GeneralizedCrossEntropy(q=self.q)
         return loss(h, loss.labels.hard(h))
+
+    @classmethod
+    def made_for(cls, loss: Loss | None, **options: Any) -> Self:
+        require_one_of_many(cls, loss)
+        return super().made_for(loss, **options)

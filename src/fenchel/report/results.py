@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fenchel.adapters import METHODS
 from fenchel.bench.plan import Asked
 from fenchel.bench.record import Cell, Record, canonical_json
 from fenchel.bench.store import Counts, Store
 from fenchel.data.corruptions import CORRUPTIONS
+from fenchel.methods import PAPER_METHODS
 from fenchel.report.pairing import compare_records
 from fenchel.report.significance import Difference
 from fenchel.report.tables import ErrorTable, Measurement, error_table
@@ -229,7 +229,7 @@ def _ways(records: Sequence[Record], asked: Mapping[str, Sequence[Asked]]) -> di
         names = asked.get(record.key) or (Asked(record.key, record.cell.method),)
         for name in names:
             groups.setdefault((name.method, name.selection, settings), []).append(record)
-    known = {name: place for place, name in enumerate(METHODS)}
+    known = {name: place for place, name in enumerate(PAPER_METHODS)}
     ways = [
         Way(
             method,

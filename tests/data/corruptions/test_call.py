@@ -13,8 +13,8 @@ from fenchel.data.corruptions import (
     Draws,
     base,
     corrupt,
-    corruption,
 )
+from fenchel.names import register
 
 PUBLIC_TEST = [
     "gaussian_noise",
@@ -180,13 +180,13 @@ def test_whole_numbers_of_numpy_are_whole_numbers(small):
 def test_a_decorated_function_is_a_corruption(small, monkeypatch):
     monkeypatch.setattr(base.CORRUPTIONS, "_things", dict(base.CORRUPTIONS._things))
 
-    @corruption(cifar=(1, 2, 3, 4, 5), imagenet=(1, 2, 3, 4, 5))
+    @register(kind="corruption", cifar=(1, 2, 3, 4, 5), imagenet=(1, 2, 3, 4, 5))
     def darken(images, factor, draws):
         """Divide by `factor`."""
         return images / 255 / factor
 
     assert CORRUPTIONS["darken"].summary == "Divide by `factor`."
-    assert CORRUPTIONS["darken"] is darken
+    assert CORRUPTIONS["darken"].function is darken
     assert "darken" not in TEST_CORRUPTIONS + VALIDATION_CORRUPTIONS
     expected = (small / 255 / 4 * 255).astype(np.uint8)
     np.testing.assert_array_equal(corrupt(small, "darken", 4), expected)
@@ -195,7 +195,7 @@ def test_a_decorated_function_is_a_corruption(small, monkeypatch):
 def test_a_corruption_needs_five_strengths():
     with pytest.raises(ValueError, match=r"5 severities; 'short' has 2 under 'imagenet'"):
 
-        @corruption(cifar=(1, 2, 3, 4, 5), imagenet=(1, 2))
+        @register(kind="corruption", cifar=(1, 2, 3, 4, 5), imagenet=(1, 2))
         def short(images, strength, draws):
             return images
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fenchel.adapters import Adapter, Optimizer, Settings
-from fenchel.adapters.step import Inputs
+from fenchel.adapters import Adapter, Inputs, Optimizer, Settings
+from fenchel.methods import as_method
 from fenchel.objectives.learned import LearnedObjective
 from fenchel.objectives.loss_network import LossNetwork
 from fenchel.train.reporting import Reporter
@@ -54,7 +54,7 @@ def make_scene():
         ).double()
         network = LossNetwork(classes=CLASSES, embedding=16, feed_forward=32).double()
         objective = LearnedObjective(network, temperature=1.5)
-        adapter = Adapter(model, Settings(objective=objective, optimizer=optimizer))
+        adapter = Adapter(model, Settings(method=as_method(objective), optimizer=optimizer))
         draws = torch.randn(warm_up + batches + 1, 20, 1, 8, 8, dtype=torch.float64)
         for batch in draws[:warm_up]:
             adapter(batch)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from fenchel.adapters import SGD, Adam, Adapter, TorchOptimizer
+from fenchel.adapters import SGD, Adam, Adapter, Inputs, TorchOptimizer
 from fenchel.adapters.normalization import skeleton, use_batch_statistics
-from fenchel.adapters.step import Inputs
+from fenchel.methods import as_method
 from fenchel.objectives import Entropy
 from fenchel.train.meta.gradient import meta_gradient
 
@@ -141,7 +141,9 @@ def test_other_objectives_optimisers_and_orders_are_refused(make_scene):
     with pytest.raises(ValueError, match=r"'third'.*Known: first, second"):
         gradient_of(scene, "third")
     settings = scene.adapter.settings
-    scene.adapter = Adapter(scene.adapter.model, dataclasses.replace(settings, objective=Entropy()))
+    scene.adapter = Adapter(
+        scene.adapter.model, dataclasses.replace(settings, method=as_method(Entropy()))
+    )
     with pytest.raises(TypeError, match="needs a LearnedObjective"):
         gradient_of(scene, "first")
     torch_sgd = TorchOptimizer(factory=lambda p: torch.optim.SGD(p, lr=0.1))

@@ -5,8 +5,8 @@
 >>> corrupt(images, "fog", severity=5).shape
 (2, 32, 32, 3)
 
-A new corruption is one function under the `corruption` decorator, in a module of this package or
-behind an entry point of the group `fenchel.corruptions`; every listing then shows it.
+A new corruption is one function under `@register(kind="corruption", cifar=...)`, in a module of this
+package, in a plugin file or behind an entry point of the group `fenchel.corruptions`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from fenchel.data.corruptions.base import (
     Corruption,
     Draws,
     Images,
-    corruption,
 )
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "Corruption",
     "Draws",
     "corrupt",
-    "corruption",
 ]
 
 TEST_CORRUPTIONS = (

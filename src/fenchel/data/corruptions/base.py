@@ -104,24 +104,27 @@ def to_bytes(images: Array) -> Images:
     return (np.clip(images, 0, 1) * 255).astype(np.uint8)
 
 
-CORRUPTIONS: Registry[Corruption] = Registry("corruption", group="fenchel.corruptions")
+def _entry(
+    name: str,
+    function: Callable[..., Array] | Corruption,
+    *,
+    cifar: Sequence[Any] = (),
+    imagenet: Sequence[Any] | None = None,
+    textured: bool = False,
+) -> Corruption:
+    """A function with its strengths at severities 1 to 5; without those for ImageNet, CIFAR's serve."""
+    if isinstance(function, Corruption):
+        return function
+    constants = {"cifar": cifar, "imagenet": cifar if imagenet is None else imagenet}
+    for label, values in constants.items():
+        if len(values) != len(SEVERITIES):
+            raise ValueError(
+                f"a corruption needs constants for {len(SEVERITIES)} severities; {name!r} has "
+                f"{len(values)} under {label!r}. Give one entry per severity."
+            )
+    return Corruption(name=name, constants=constants, function=function, textured=textured)
 
 
-def corruption(
-    *, cifar: Sequence[Any], imagenet: Sequence[Any], textured: bool = False
-) -> Callable[[Callable[..., Array]], Corruption]:
-    """Register the function below under its own name, with its constants for severities 1 to 5."""
-
-    def register(function: Callable[..., Array]) -> Corruption:
-        name: str = function.__name__
-        for label, values in (("cifar", cifar), ("imagenet", imagenet)):
-            if len(values) != len(SEVERITIES):
-                raise ValueError(
-                    f"a corruption needs constants for {len(SEVERITIES)} severities; {name!r} has "
-                    f"{len(values)} under {label!r}. Give one entry a severity."
-                )
-        constants = {"cifar": cifar, "imagenet": imagenet}
-        entry = Corruption(name=name, constants=constants, function=function, textured=textured)
-        return CORRUPTIONS.add(name, entry)
-
-    return register
+CORRUPTIONS: Registry[Corruption] = Registry(
+    "corruption", group="fenchel.corruptions", adopt=_entry
+)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from scipy import ndimage
 
-from fenchel.data.corruptions.base import Array, Draws, Images, corruption
+from fenchel.data.corruptions.base import Array, Draws, Images
 from fenchel.data.corruptions.motion import streak
 from fenchel.data.corruptions.zoom import zoomed_sum
+from fenchel.names import register
 
 
-@corruption(
+@register(
+    kind="corruption",
     cifar=((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
     imagenet=((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
 )
@@ -38,7 +40,8 @@ def disk(radius: float, softness: float) -> Array:
     return softened.astype(np.float32)
 
 
-@corruption(
+@register(
+    kind="corruption",
     cifar=((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
     imagenet=((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
 )
@@ -85,7 +88,8 @@ def copy_from_nearby(images: Images, reach: int, offsets: Array) -> Images:
     return np.take_along_axis(pixels, source[..., None], axis=1).reshape(images.shape)
 
 
-@corruption(
+@register(
+    kind="corruption",
     cifar=((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
     imagenet=((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
 )
@@ -94,7 +98,8 @@ def motion_blur(images: Images, strength: tuple[int, float], draws: Draws) -> Ar
     return streak(images, *strength, draws.uniform(-45, 45))
 
 
-@corruption(
+@register(
+    kind="corruption",
     cifar=tuple(tuple(np.arange(1, end, 0.01)) for end in (1.06, 1.11, 1.16, 1.21, 1.26)),
     imagenet=tuple(
         tuple(np.arange(1, end, step))
@@ -107,7 +112,7 @@ def zoom_blur(images: Images, factors: tuple[float, ...], draws: Draws) -> Array
     return (intensities + zoomed_sum(intensities, factors)) / (len(factors) + 1)
 
 
-@corruption(cifar=(0.4, 0.6, 0.7, 0.8, 1), imagenet=(1, 2, 3, 4, 6))
+@register(kind="corruption", cifar=(0.4, 0.6, 0.7, 0.8, 1), imagenet=(1, 2, 3, 4, 6))
 def gaussian_blur(images: Images, sigma: float, draws: Draws) -> Array:
     """Average with Gaussian weights of standard deviation `sigma` pixels."""
     return smooth(images / 255, sigma)

@@ -9,12 +9,13 @@ import numpy as np
 from PIL import Image
 from scipy import ndimage
 
-from fenchel.data.corruptions.base import Array, Draws, Images, corruption
+from fenchel.data.corruptions.base import Array, Draws, Images
 from fenchel.data.corruptions.colour import hsv_to_rgb, rgb_to_hsv
 from fenchel.data.corruptions.warp import affine, bilinear, reflect
+from fenchel.names import register
 
 
-@corruption(cifar=(0.75, 0.5, 0.4, 0.3, 0.15), imagenet=(0.4, 0.3, 0.2, 0.1, 0.05))
+@register(kind="corruption", cifar=(0.75, 0.5, 0.4, 0.3, 0.15), imagenet=(0.4, 0.3, 0.2, 0.1, 0.05))
 def contrast(images: Images, factor: float, draws: Draws) -> Array:
     """Pull each channel towards its mean over the image: (x - mean) * factor + mean."""
     pixels = images.shape[1] * images.shape[2]
@@ -23,7 +24,8 @@ def contrast(images: Images, factor: float, draws: Draws) -> Array:
     return (images / 255 - means) * factor + means
 
 
-@corruption(
+@register(
+    kind="corruption",
     cifar=(
         (0, 0, 0.08),
         (0.05, 0.2, 0.07),
@@ -68,7 +70,9 @@ def elastic_transform(images: Images, strength: tuple[float, float, float], draw
     return bilinear(warped, rows, columns, reflect)
 
 
-@corruption(cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25))
+@register(
+    kind="corruption", cifar=(0.95, 0.9, 0.85, 0.75, 0.65), imagenet=(0.6, 0.5, 0.4, 0.3, 0.25)
+)
 def pixelate(images: Images, factor: float, draws: Draws) -> Array:
     """Shrink by `factor` and enlarge again, both with a box filter."""
     height, width = images.shape[1:3]
@@ -79,7 +83,7 @@ def pixelate(images: Images, factor: float, draws: Draws) -> Array:
     )
 
 
-@corruption(cifar=(80, 65, 58, 50, 40), imagenet=(25, 18, 15, 10, 7))
+@register(kind="corruption", cifar=(80, 65, 58, 50, 40), imagenet=(25, 18, 15, 10, 7))
 def jpeg_compression(images: Images, quality: int, draws: Draws) -> Array:
     """Save as JPEG of the given quality and read back."""
 
@@ -91,7 +95,8 @@ def jpeg_compression(images: Images, quality: int, draws: Draws) -> Array:
     return _through_pillow(images, compress)
 
 
-@corruption(
+@register(
+    kind="corruption",
     cifar=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
     imagenet=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
 )

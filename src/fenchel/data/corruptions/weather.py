@@ -7,19 +7,21 @@ from pathlib import Path
 import numpy as np
 from scipy import ndimage
 
-from fenchel.data.corruptions.base import Array, Draws, Images, corruption
+from fenchel.data.corruptions.base import Array, Draws, Images
 from fenchel.data.corruptions.colour import hsv_to_rgb, luma, rgb_to_hsv, with_channels
 from fenchel.data.corruptions.motion import streak
 from fenchel.data.corruptions.plasma import plasma
 from fenchel.data.corruptions.splash import drops
 from fenchel.data.corruptions.textures import COUNT, frost_textures
 from fenchel.data.corruptions.zoom import zoomed_sum
+from fenchel.names import register
 
 WATER = np.array([175, 238, 238], dtype=np.float32) / 255
 MUD = np.array([63, 42, 20], dtype=np.float32) / 255
 
 
-@corruption(
+@register(
+    kind="corruption",
     cifar=(
         (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
         (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
@@ -53,7 +55,8 @@ def snow(
     return np.asarray(bleached + layer + layer[:, ::-1, ::-1])
 
 
-@corruption(
+@register(
+    kind="corruption",
     textured=True,
     cifar=((1, 0.2, 5), (1, 0.3, 5), (0.9, 0.4, 5), (0.85, 0.4, 5), (0.75, 0.45, 5)),
     imagenet=((1, 0.4, 1), (0.8, 0.6, 1), (0.7, 0.7, 1), (0.65, 0.7, 1), (0.6, 0.75, 1)),
@@ -76,7 +79,8 @@ def frost(
     return np.clip(mixed, 0, 255).astype(np.uint8)
 
 
-@corruption(
+@register(
+    kind="corruption",
     cifar=((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
     imagenet=((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
 )
@@ -91,7 +95,7 @@ def fog(images: Images, strength: tuple[float, float], draws: Draws) -> Array:
     return np.asarray((intensities + density * cloud) * brightest / (brightest + density))
 
 
-@corruption(cifar=(0.05, 0.1, 0.15, 0.2, 0.3), imagenet=(0.1, 0.2, 0.3, 0.4, 0.5))
+@register(kind="corruption", cifar=(0.05, 0.1, 0.15, 0.2, 0.3), imagenet=(0.1, 0.2, 0.3, 0.4, 0.5))
 def brightness(images: Images, offset: float, draws: Draws) -> Array:
     """Add `offset` to the value of each pixel in hue-saturation-value."""
     intensities = images / 255
@@ -101,7 +105,8 @@ def brightness(images: Images, offset: float, draws: Draws) -> Array:
     return hsv_to_rgb(hue, saturation, np.clip(value + offset, 0, 1))
 
 
-@corruption(
+@register(
+    kind="corruption",
     cifar=(
         (0.62, 0.1, 0.7, 0.7, 0.5, False),
         (0.65, 0.1, 0.8, 0.7, 0.5, False),

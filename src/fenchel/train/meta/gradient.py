@@ -14,16 +14,17 @@ adds that exactly, `order="first"` leaves it out. Over one step the two are the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from fenchel.adapters.optimizers import SGD, Adam, Optimizer
-from fenchel.adapters.state import State, Tensors
-from fenchel.adapters.step import Inputs, Step
+from fenchel.adapters import SGD, Adam, Gradient, Inputs, Optimizer, State
+from fenchel.adapters.state import Tensors
+from fenchel.adapters.step import Step, Trace
+from fenchel.methods import Descent
 from fenchel.names import unknown
 from fenchel.objectives.learned import LearnedObjective
 from fenchel.train.meta.tangent import FixedConvolutions, duals
@@ -50,12 +51,17 @@ class MetaGradient:
 
 @dataclass(frozen=True)
 class _Taken:
-    """An inner step that was taken: where it started, its gradient, and the logits it saw."""
+    """A step of the optimiser that was taken: on which batch, from which state, along which gradient."""
 
     inputs: Inputs
     before: State
-    gradients: Tensors
-    logits: Tensor
+    gradient: Gradient
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits that the objective saw."""
+        assert self.gradient.logits is not None
+        return self.gradient.logits
 
 
 def meta_gradient(
@@ -84,8 +90,9 @@ def meta_gradient(
         raise ValueError("a meta step adapts on at least one batch; got none. Pass batches.")
     taken: list[_Taken] = []
     for inputs in batches:
-        state, past = _inner_step(step, state, inputs)
-        taken.append(past)
+        trace: Trace = []
+        state = step.adapt(state, inputs, trace=trace)
+        taken += [_Taken(inputs, before, gradient) for before, gradient in trace]
     loss, logits, towards = _task_gradient(step, state, task_inputs, task_loss)
     moments = {name: torch.zeros_like(value) for name, value in state.moments.items()}
     totals = [torch.zeros_like(parameter) for parameter in objective.network.parameters()]
@@ -103,9 +110,10 @@ def meta_gradient(
 
 def learned_objective(step: Step) -> LearnedObjective:
     """The objective of the step, if it can be learned through its optimiser."""
-    if not isinstance(step.objective, LearnedObjective):
+    objective = step.method.objective if isinstance(step.method, Descent) else None
+    if not isinstance(objective, LearnedObjective):
         raise TypeError(
-            f"a meta step needs a LearnedObjective; the adapter has {step.objective!r}. "
+            f"a meta step needs a LearnedObjective; the adapter has {step.method!r}. "
             "Build it with fenchel.adapt(model, objective=LearnedObjective(LossNetwork(...)))."
         )
     if not isinstance(step.optimizer, (SGD, Adam)):
@@ -113,33 +121,19 @@ def learned_objective(step: Step) -> LearnedObjective:
             "a meta step differentiates through the optimiser, which must be 'sgd' or 'adam'; got "
             f"{type(step.optimizer).__name__}. Choose one of the two."
         )
-    return step.objective
-
-
-def _inner_step(step: Step, state: State, inputs: Inputs) -> tuple[State, _Taken]:
-    """The update that the adapter makes, with its gradient and logits kept."""
-    objective = learned_objective(step)
-    with torch.enable_grad():
-        moving = _leaves(state.parameters)
-        logits = _logits(step, moving, state, inputs)
-        value = objective(logits).mean()
-        gradients = _gradients(value, moving)
-    with torch.no_grad():
-        parameters, moments = step.optimizer.update(state.parameters, gradients, state.moments)
-    after = replace(state, parameters=parameters, moments=moments, step=state.step + 1)
-    return after, _Taken(inputs, state, gradients, logits.detach())
+    return objective
 
 
 def _task_gradient(
     step: Step, state: State, inputs: Inputs, task_loss: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor, Tensors]:
     """The task loss of the adapted model, its logits, and its gradient in the moving parameters."""
-    with torch.enable_grad():
-        moving = _leaves(state.parameters)
-        logits = _logits(step, moving, state, inputs)
-        loss = task_loss(logits)
-        gradients = _gradients(loss, moving)
-    return loss.detach(), logits.detach(), gradients
+    with step.passes(state, inputs) as passes:
+        found = passes.gradient(
+            lambda theta: task_loss(passes.logits(theta, inputs)), state.parameters
+        )
+    assert found.logits is not None
+    return found.value, found.logits, found.tensors
 
 
 def _through_update(
@@ -149,7 +143,7 @@ def _through_update(
     with torch.enable_grad():
         places = [
             _leaves(past.before.parameters),
-            _leaves(past.gradients),
+            _leaves(past.gradient.tensors),
             _leaves(past.before.moments),
         ]
         parameters, new_moments = optimizer.update(*places)
@@ -165,7 +159,7 @@ def _through_update(
         )
     )
     towards, sensitivity, moments = ({name: next(found) for name in place} for place in places)
-    return towards, _without_roots_of_zero(sensitivity, past.gradients), moments
+    return towards, _without_roots_of_zero(sensitivity, past.gradient.tensors), moments
 
 
 def _without_roots_of_zero(sensitivity: Tensors, gradients: Tensors) -> Tensors:
@@ -181,9 +175,13 @@ def _without_roots_of_zero(sensitivity: Tensors, gradients: Tensors) -> Tensors:
 
 def _by_tangent(step: Step, past: _Taken, sensitivity: Tensors) -> list[Tensor]:
     """grad_phi < grad_h m_phi(h), J_theta h . v_g >, J_theta h . v_g in forward mode."""
-    with torch.no_grad(), forward_ad.dual_level(), FixedConvolutions():
-        moving = duals(past.before.parameters, sensitivity)
-        logits = _logits(step, moving, past.before, past.inputs)
+    with (
+        torch.no_grad(),
+        forward_ad.dual_level(),
+        FixedConvolutions(),
+        step.passes(past.before, past.inputs) as passes,
+    ):
+        logits = passes.logits(duals(past.before.parameters, sensitivity), past.inputs)
         tangent = forward_ad.unpack_dual(logits).tangent  # type: ignore[no-untyped-call]
     if tangent is None:  # no moving parameter reaches the logits
         tangent = torch.zeros_like(past.logits)
@@ -207,9 +205,9 @@ def _by_double_backward(
     """The same, and the Hessian of m_phi(h(theta)) times v_g beside it."""
     objective = learned_objective(step)
     parameters = list(objective.network.parameters())
-    with torch.enable_grad():
+    with torch.enable_grad(), step.passes(past.before, past.inputs) as passes:
         moving = _leaves(past.before.parameters)
-        value = objective(_logits(step, moving, past.before, past.inputs)).mean()
+        value = objective(passes.logits(moving, past.inputs)).mean()
         gradients = _gradients(value, moving, create_graph=True)
         product = torch.stack([(gradients[n] * sensitivity[n]).sum() for n in moving]).sum()
         found = torch.autograd.grad(
@@ -217,10 +215,6 @@ def _by_double_backward(
         )
     curvature = dict(zip(moving, found[len(parameters) :], strict=True))
     return list(found[: len(parameters)]), curvature
-
-
-def _logits(step: Step, moving: Tensors, state: State, inputs: Inputs) -> Tensor:
-    return step.logits(step.network({**moving, **state.statistics}, inputs))
 
 
 def _leaves(tensors: Tensors) -> Tensors:

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fenchel.adapters import Adapter, Settings
-from fenchel.adapters.step import Inputs
+from fenchel.adapters import Adapter, Inputs, Settings
 from fenchel.data.stream import Batch, Shift, Stream
+from fenchel.methods import Descent
 from fenchel.objectives import LearnedObjective, LossNetwork
 from fenchel.train import state
 from fenchel.train.meta.gradient import MetaGradient, meta_gradient
@@ -82,7 +82,7 @@ class Learner:
         self.adapter = Adapter(
             run.source.model.to(self.device),
             Settings(
-                objective=LearnedObjective(self.network),
+                method=Descent(objective=LearnedObjective(self.network)),
                 optimizer=self.recipe.optimizer,
                 predict="before",  # the prediction is not needed, and this one costs nothing
             ),
@@ -189,10 +189,12 @@ class Learner:
     def _close_epoch(self, report: Reporter) -> None:
         here = self.progress
         loss, hits, count = here.totals.tolist()
-        if not math.isfinite(loss):
+        skipped = self.adapter.health().skipped_non_finite
+        if skipped or not math.isfinite(loss):
+            came = f"it became {loss}" if not skipped else f"{skipped} updates were not"
             raise ValueError(
-                f"the task loss must stay finite; in epoch {here.epoch + 1} it became {loss}. Lower "
-                "the learning rates, of the adaptation or of the objective."
+                f"the task loss must stay finite; in epoch {here.epoch + 1} {came}. Lower the learning "
+                "rates, of the adaptation or of the objective."
             )
         row = {
             "epoch": here.epoch + 1,

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from fenchel.adapters import Optimizer
+from fenchel.adapters import Optimizer, online
+from fenchel.adapters.guards import without_minimum_is_meant
 from fenchel.api import adapt
 from fenchel.data.stream import Shift, Stream
 from fenchel.losses import parse
@@ -50,18 +51,19 @@ class Scoring:
 
     def error(self, objective: Objective | None, shift: Shift) -> float:
         """Online error in percent; `None` is the source with the statistics of the batch."""
-        adapter = adapt(
-            self.source.model.to(self.device),
-            method="bn" if objective is None else None,
-            objective=objective,
-            optimizer=self.optimizer,
-        )
+        with without_minimum_is_meant():
+            adapter = adapt(
+                self.source.model.to(self.device),
+                method="bn" if objective is None else None,
+                objective=objective,
+                optimizer=self.optimizer,
+            )
         stream = Stream(
             shifts=[shift], batch_size=self.batch_size, seed=self.seed, device=self.device
         )
         wrong = torch.zeros((), dtype=torch.int64, device=self.device)
-        for batch in stream:
-            wrong += (adapter(batch.inputs).argmax(-1) != batch.reveal_labels()).sum()
+        for batch, logits in online(adapter, stream):
+            wrong += (logits.argmax(-1) != batch.reveal_labels()).sum()
         return 100 * wrong.item() / stream.samples
 
 

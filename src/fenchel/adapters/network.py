@@ -1,0 +1,181 @@
+"""The user's model as steps run it: skeletons that share its tensors, one set of them per step at work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.normalization import (
+    Statistics,
+    mix_in_statistics,
+    mixed_names,
+    recorded_statistics,
+    skeleton,
+    use_batch_statistics,
+)
+from fenchel.adapters.reuse import Reuse
+from fenchel.adapters.state import Tensors
+from fenchel.adapters.winograd import use_winograd
+
+
+@dataclass(frozen=True)
+class Network:
+    """A skeleton and the tensors of the user's model that stay as they are."""
+
+    module: nn.Module
+    fixed: Mapping[str, Tensor]
+    scratch: Mapping[str, Tensor]
+    """Buffers that a module might write into as it runs: every pass starts from copies of them."""
+    run: Callable[..., Any]
+    """`functional_call`, or its compiled form."""
+    reuse: Reuse | None = None
+    """What the passes over one batch share, where the modules are run as they are."""
+
+    def __call__(self, moving: Tensors, inputs: Inputs) -> Any:
+        """The model's output with the moving tensors in place of its own."""
+        buffers = {name: value.clone() for name, value in self.scratch.items()}
+        call = inputs.copied()
+        return self.run(self.module, {**self.fixed, **buffers, **moving}, call.args, call.kwargs)
+
+    @contextmanager
+    def showing_head_inputs(self, layer: str | None) -> Iterator[list[Tensor]]:
+        """In the block, passes leave in the list what the head was given: `layer`, or the last linear one."""
+        heads = (
+            [module for module in self.module.modules() if isinstance(module, nn.Linear)]
+            if layer is None
+            else [self.module.get_submodule(layer)]
+        )
+        seen: list[Tensor] = []
+
+        def note(module: nn.Module, given: tuple[Any, ...]) -> None:
+            seen[:] = given[:1]
+
+        hooks = [module.register_forward_pre_hook(note) for module in heads]
+        try:
+            yield seen
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The skeletons that one step works with. While it does, nobody else touches them."""
+
+    source: Network
+    """The model as it is."""
+    moving: Network
+    """The model under the statistics asked for, with what moves taken from the state."""
+    mixing: Network | None
+    """The network that lets the batch enter the running statistics, where these are a mix."""
+
+    def forget(self) -> None:
+        """Let go of what the passes over a batch shared."""
+        if self.moving.reuse is not None:
+            self.moving.reuse.forget()
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that skeletons are made from. They share every tensor of the model."""
+
+    model: nn.Module
+    run: Callable[..., Any]
+    statistics: Statistics
+    moving: Sequence[str]
+    winograd: bool
+    fixed: Mapping[str, Tensor]
+    scratch: Mapping[str, Tensor]
+
+    @staticmethod
+    def of(
+        model: nn.Module,
+        run: Callable[..., Any],
+        statistics: Statistics,
+        moving: Sequence[str],
+        winograd: bool,
+    ) -> Blueprint:
+        """The blueprint of a model, its tensors as they are now."""
+        fixed = {name: ordinary(value) for name, value in model.named_parameters()}
+        scratch = {name: value.detach().clone() for name, value in model.named_buffers()}
+        recorded = [name for name in recorded_statistics(model) if name in scratch]
+        fixed |= {name: scratch.pop(name) for name in recorded}
+        return Blueprint(model, run, statistics, moving, winograd, fixed, scratch)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether batches enter running statistics."""
+        return not isinstance(self.statistics, str) and bool(mixed_names(self.model))
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the network is run through a compiler."""
+        return self.run is not functional_call
+
+    @torch.inference_mode(False)
+    def networks(self) -> Networks:
+        """A new set of skeletons."""
+        source = Network(skeleton(self.model), self.fixed, self.scratch, self.run)
+        moving, mixing = source, None
+        if self.statistics == "batch":
+            moving = replace(source, module=use_batch_statistics(skeleton(self.model)))
+        elif not isinstance(self.statistics, str) and self.mixes:
+            twin = mix_in_statistics(skeleton(self.model), self.statistics)
+            # Never compiled: the compiler takes modules that differ in their hooks for the same.
+            mixing = replace(source, module=twin, run=functional_call)
+        if self.moving and not self.compiled:
+            # On a skeleton of its own: the source's passes must not meet what an update kept.
+            twin = moving.module if moving is not source else skeleton(self.model)
+            if self.winograd:
+                use_winograd(twin)
+            moving = replace(source, module=twin, reuse=Reuse(twin, self.moving))
+        return Networks(source, moving, mixing)
+
+
+class Workshop:
+    """Lends out sets of skeletons, so that steps may run in several threads at once.
+
+    `functional_call` swaps a module's tensors while it runs, so two passes at a time need two
+    skeletons. There are as many sets as steps were ever at work together. Compiled networks, whose
+    compiler knows one skeleton, are lent to one step at a time.
+    """
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.blueprint = blueprint
+        self._idle = [blueprint.networks()]
+        self._turn = threading.Lock() if blueprint.compiled else None
+
+    @contextmanager
+    def lent(self) -> Iterator[Networks]:
+        """In the block, a set of skeletons that nobody else uses."""
+        if self._turn is None:
+            with self._taken() as networks:
+                yield networks
+        else:
+            with self._turn, self._taken() as networks:
+                yield networks
+
+    @contextmanager
+    def _taken(self) -> Iterator[Networks]:
+        try:
+            networks = self._idle.pop()
+        except IndexError:
+            networks = self.blueprint.networks()
+        try:
+            yield networks
+        finally:
+            networks.forget()
+            self._idle.append(networks)
+
+
+def ordinary(tensor: Tensor) -> Tensor:
+    """Tensors made in inference mode cannot take part in a backward pass; their copies can."""
+    return tensor.clone() if tensor.is_inference() else tensor.detach()

@@ -1,0 +1,253 @@
+"""What a method may do with the network for one batch: passes, gradients, and steps of the optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.utils import _pytree as pytree
+
+from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.network import Network
+from fenchel.adapters.optimizers import Optimizer
+from fenchel.adapters.outputs import Scores, check_logits, is_plain
+from fenchel.adapters.state import State, Tensors
+from fenchel.objectives import Objective, weighted_mean
+
+LossFunction = Callable[[Tensors], Tensor | tuple[Tensor, Tensor]]
+"""From moving parameters to a scalar, or to a scalar and whether any sample counts (a boolean tensor)."""
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Of a loss with respect to the moving parameters.
+
+    Attributes:
+        tensors: one per moving parameter.
+        value: of the loss, a scalar.
+        any_kept: whether any sample counts; a step along this gradient is taken only then.
+        logits: the last that the loss saw, cut off their graph.
+    """
+
+    tensors: Tensors
+    value: Tensor
+    any_kept: Tensor
+    logits: Tensor | None = None
+
+    def norm(self) -> Tensor:
+        """The length of all of them together."""
+        squares = [value.square().sum() for value in self.tensors.values()]
+        return torch.stack(squares).sum().sqrt()
+
+
+@dataclass
+class Passes:
+    """One batch, and the network it goes through. The step makes it; a method uses it and lets it go.
+
+    Moving parameters are passed as `theta`, a dictionary such as `state.parameters` or a teacher's.
+    Passes inside a loss that `gradient` or `descend` differentiates keep a graph, all others do not.
+
+    Attributes:
+        batch: what the model was called with. `batch.samples()` is its tensor of samples, and
+            `batch.with_samples(x)` the same call on others.
+        source: the source model's values of the moving parameters.
+    """
+
+    batch: Inputs
+    source: Tensors
+    network: Network = field(repr=False)
+    scores: Scores = field(repr=False)
+    optimizer: Optimizer = field(repr=False)
+    statistics: Tensors = field(repr=False)
+    head: str | None = None
+    seed: int = 0
+    trace: list[tuple[State, Gradient]] | None = field(default=None, repr=False)
+    """Where every step that is taken leaves the state it started from and its gradient."""
+    remembers: bool = False
+    """Whether the output of the first pass with a graph is kept, as the prediction before an update."""
+
+    def __post_init__(self) -> None:
+        self.fine: Tensor | None = None
+        self._guarded: Tensors | None = None
+        self._shown: tuple[Tensors, Any] | None = None
+        self._leaves: Tensors | None = None
+        self._at: Tensors | None = None
+        self._logits: Tensor | None = None
+
+    # --- passes ----------------------------------------------------------------------------------
+
+    def output(self, theta: Tensors, batch: Inputs) -> Any:
+        """What the model returns for a batch; no graph."""
+        if self._shown is not None and self._shown[0] is theta and batch is self.batch:
+            return self._shown[1]
+        with torch.no_grad():
+            return self._run(theta, batch)
+
+    def logits(self, theta: Tensors, batch: Inputs) -> Tensor:
+        """The logits of a batch, (samples, ..., classes)."""
+        output = self._run(theta, batch)
+        logits = self._picked(output, batch)
+        if self.remembers and theta is self._leaves and batch is self.batch and is_plain(output):
+            shown = pytree.tree_map_only(Tensor, Tensor.detach, output)
+            self._shown, self.remembers = (self._at or {}, shown), False
+        return logits
+
+    def features(self, theta: Tensors, batch: Inputs) -> tuple[Tensor, Tensor]:
+        """What the head is given, (samples, ..., features), and the logits that it makes of it.
+
+        The head is the last linear layer to run, or the layer that `features=` of `adapt` names.
+        """
+        network = replace(self.network, run=functional_call)
+        with network.showing_head_inputs(self.head) as seen:
+            output = self._run(theta, batch, network)
+        if not seen:
+            raise ValueError(
+                "features are the input of the network's last linear layer, and no such layer ran. Name "
+                "the layer that makes the logits: features='head'."
+            )
+        return seen[0], self._picked(output, batch)
+
+    def with_logits(self, output: Any, logits: Tensor) -> Any:
+        """The model's output with other logits, (samples, ..., classes), in the place of its own."""
+        return self.scores.replaced(output, logits)
+
+    def remember(self, theta: Tensors, output: Any) -> None:
+        """Tell what the model returns for the batch at `theta`, where that is known already."""
+        self._shown = None if output is None else (theta, output)
+
+    # --- losses ----------------------------------------------------------------------------------
+
+    def loss(self, objective: Objective, batch: Inputs) -> LossFunction:
+        """An objective over a batch, as a function of the moving parameters."""
+
+        def value(theta: Tensors) -> tuple[Tensor, Tensor]:
+            logits = self._seen_by(objective, theta, batch)
+            return self.mean(objective(logits), objective.weights(logits))
+
+        return value
+
+    def mean(self, values: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The mean of weight x value over the samples whose weight is above 0, and if there are any."""
+        return weighted_mean(values, weights)
+
+    # --- moving ----------------------------------------------------------------------------------
+
+    def gradient(self, loss: LossFunction, at: Tensors) -> Gradient:
+        """The gradient of a loss at the moving parameters `at`."""
+        with torch.enable_grad():
+            leaves = {name: value.detach().requires_grad_() for name, value in at.items()}
+            self._leaves, self._at, self._logits = leaves, at, None
+            found = loss(leaves)
+            value, any_kept = found if isinstance(found, tuple) else (found, None)
+            if not value.requires_grad:
+                raise ValueError(
+                    "the logits depend on none of the moving parameters, so there is no gradient to follow. "
+                    "Check that neither logits= nor the model detaches them, and which parameters= move."
+                )
+            tensors = torch.autograd.grad(
+                value, list(leaves.values()), allow_unused=True, materialize_grads=True
+            )
+        if any_kept is None:
+            any_kept = torch.ones((), dtype=torch.bool, device=value.device)
+        logits = None if self._logits is None else self._logits.detach()
+        self._leaves = self._at = self._logits = None
+        return Gradient(dict(zip(at, tensors, strict=True)), value.detach(), any_kept, logits)
+
+    def follow(self, state: State, gradient: Gradient) -> State:
+        """One step of the optimiser along a gradient, from the state's parameters.
+
+        It does not happen where anything is not finite or no sample counts. Nothing waits for the
+        device to learn which.
+        """
+        if self.trace is not None:
+            self.trace.append((state, gradient))
+        parameters, moments = self.optimizer.update(
+            state.parameters, gradient.tensors, state.moments
+        )
+        fine = gradient.value.isfinite() & all_finite(gradient.tensors.values())
+        fine = fine & all_finite(parameters.values())
+        allowed = fine & gradient.any_kept
+        self.fine = fine if self.fine is None else self.fine & fine
+        self._guarded = chosen(allowed, parameters, state.parameters)
+        return replace(
+            state,
+            parameters=self._guarded,
+            moments=chosen(allowed, moments, state.moments),
+            counts={
+                "updates": state.counts["updates"] + allowed,
+                "non_finite": state.counts["non_finite"] + ~fine,
+                "none_kept": state.counts["none_kept"] + (fine & ~gradient.any_kept),
+            },
+        )
+
+    def descend(self, state: State, loss: LossFunction, at: Tensors | None = None) -> State:
+        """One step of the optimiser from the state, along the gradient there or at other parameters."""
+        return self.follow(state, self.gradient(loss, state.parameters if at is None else at))
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        """For whatever is drawn at random: the same draws for the same seed and number of the batch."""
+        return torch.Generator().manual_seed(self.seed)
+
+    def vouches_for(self, parameters: Tensors) -> bool:
+        """Whether they come from `follow` as they are, which has checked them."""
+        return parameters is self._guarded
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _run(self, theta: Tensors, batch: Inputs, network: Network | None = None) -> Any:
+        with self._sharing(theta, batch):
+            return (network or self.network)({**theta, **self.statistics}, batch)
+
+    def _sharing(self, theta: Tensors, batch: Inputs) -> AbstractContextManager[None]:
+        """The first pass over the batch keeps what no moving parameter reaches, later ones use it.
+
+        Autograd tells what they reach, so the first must be one in which all of them need gradients.
+        """
+        reuse = self.network.reuse
+        if reuse is None or batch is not self.batch:
+            return nullcontext()
+        if reuse.holds:
+            return reuse.returning()
+        differentiates = torch.is_grad_enabled() and theta and _all_need_gradients(theta.values())
+        return reuse.keeping() if differentiates else nullcontext()
+
+    def _seen_by(self, objective: Objective, theta: Tensors, batch: Inputs) -> Tensor:
+        """The logits that an objective sees: of the batch, or of its views (V, samples, ..., classes)."""
+        views = objective.make_views(batch.samples(), self.generator)
+        if views is None:
+            return self.logits(theta, batch)
+        calls = [batch.with_samples(view) for view in views]
+        return torch.stack([self.logits(theta, call) for call in calls])
+
+    def _picked(self, output: Any, batch: Inputs) -> Tensor:
+        logits = self.scores(output)
+        check_logits(logits, len(batch))
+        self._logits = logits
+        return logits
+
+
+def all_finite(tensors: Iterable[Tensor]) -> Tensor:
+    """Whether all numbers of some tensors are finite, as a tensor."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors]).isfinite().all()
+
+
+def chosen(condition: Tensor, new: Tensors, old: Tensors) -> Tensors:
+    """`new` where the condition holds, else `old`; what did not exist before is zero.
+
+    Some optimisers of `torch.optim` count their steps on the host, hence the condition's move.
+    """
+    return {
+        name: torch.where(condition.to(value.device), value, old.get(name, torch.zeros_like(value)))
+        for name, value in new.items()
+    }
+
+
+def _all_need_gradients(tensors: Iterable[Tensor]) -> bool:
+    return all(tensor.requires_grad for tensor in tensors)

@@ -1,0 +1,216 @@
+"""One stream on an adapter's network: its state, its mode, and what has become of it so far."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from fenchel.adapters import guards
+from fenchel.adapters.core import Core
+from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.network import ordinary
+from fenchel.adapters.outputs import joined
+from fenchel.adapters.state import State
+
+Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
+
+
+@dataclass(frozen=True)
+class Health:
+    """What an adapter has been through so far."""
+
+    batches: int
+    samples: int
+    updates: int
+    skipped_non_finite: int
+    """Updates left out because the loss, a gradient or every sample of a batch was not finite."""
+    skipped_none_kept: int
+    """Updates left out because the objective kept no sample (no confident pseudo-label)."""
+    left_out: int
+    """Samples that were not finite: predicted by the source model, and met by nothing else."""
+    resets: int
+    mode: Mode
+
+    @property
+    def skips(self) -> int:
+        """All updates that were left out."""
+        return self.skipped_non_finite + self.skipped_none_kept
+
+
+class Owner(Protocol):
+    """Whose network a session uses: the adapter."""
+
+    core: Core
+    unloaded: bool
+
+
+class Session:
+    """One stream's state on the network of an adapter. Call it as you would call the model.
+
+    Sessions share the weights and nothing else: each has its own moving parameters, statistics, optimiser
+    and memory, and is saved, restored, reset and frozen by itself. Threads may run several sessions at
+    once; the batches of one session go one after the other.
+    """
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._mode: Mode = "adapting"
+        self._warned_small_batch = False
+        self._one_batch_at_a_time = threading.RLock()
+        self.state: State = owner.core.initial_state()
+
+    # --- calling ---------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Adapt to the batch and predict it: the model's own signature and output."""
+        if "torch._dynamo" not in sys.modules:  # a second's import that few programs need
+            return self._adapt_and_predict(args, kwargs)
+        # Whoever compiles the adapter gets the step as it is; the network inside may be compiled.
+        outside = torch.compiler.disable(self._adapt_and_predict)  # type: ignore[no-untyped-call]
+        return outside(args, kwargs)
+
+    def _adapt_and_predict(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._require_loaded()
+        core = self._owner.core
+        with (
+            self._one_batch_at_a_time,
+            torch.inference_mode(False),
+            torch.no_grad(),
+            guards.no_autocast_cache(),
+        ):
+            inputs = Inputs(*pytree.tree_map_only(Tensor, ordinary, (args, kwargs)))
+            if self._mode == "disabled" or len(inputs) == 0:
+                return core.step.source_output(inputs)
+            finite = inputs.finite_rows()
+            state, output = (
+                self._met(core, self.state, inputs)
+                if finite is None
+                else self._met_without(core, inputs, finite)
+            )
+            # The only assignment, and the last: an exception anywhere above leaves all as it was.
+            self.state = state
+            return output
+
+    def _met(self, core: Core, state: State, inputs: Inputs) -> tuple[State, Any]:
+        """The state and the output after a batch of finite samples."""
+        size = len(inputs)
+        if core.has_batch_norm and core.settings.statistics == "batch":
+            self._warn_once(size)
+        inputs = core.in_preferred_memory(inputs)
+        try:
+            if self._mode == "frozen":
+                return state, core.step.predict_only(state, inputs)
+            if core.settings.episodic:
+                state = core.fresh(state)
+            due = state.step % core.settings.update_every == 0
+            state, output = core.step(state, inputs, update=due)
+        except ValueError as error:
+            if "more than 1 value per channel" in str(error):
+                raise guards.explain_single_value(error, size) from error
+            raise
+        return replace(state, batches=state.batches + 1, samples=state.samples + size), output
+
+    def _met_without(self, core: Core, inputs: Inputs, finite: Tensor) -> tuple[State, Any]:
+        """The same for a batch with samples that are not finite: the others never meet those.
+
+        The source model predicts them; whatever that gives is returned.
+        """
+        left_out = inputs.rows(~finite)
+        theirs = core.step.source_output(left_out)
+        if not bool(finite.any()):
+            return self._all_left_out(core, len(inputs)), theirs
+        state, output = self._met(core, self.state, inputs.rows(finite))
+        output = joined(finite, output, theirs)
+        if self._mode == "frozen":
+            return state, output
+        count = len(left_out)
+        state = replace(state, samples=state.samples + count, left_out=state.left_out + count)
+        return state, output
+
+    def _all_left_out(self, core: Core, size: int) -> State:
+        """A batch without a single finite sample: counted, and nothing else."""
+        state = self.state
+        if self._mode == "frozen":
+            return state
+        counts = dict(state.counts)
+        if core.settings.method.moves and state.step % core.settings.update_every == 0:
+            counts["non_finite"] = counts["non_finite"] + core.settings.steps
+        return replace(
+            state,
+            counts=counts,
+            batches=state.batches + 1,
+            samples=state.samples + size,
+            left_out=state.left_out + size,
+        )
+
+    def _warn_once(self, size: int) -> None:
+        if size < guards.SMALL_BATCH and not self._warned_small_batch:
+            self._warned_small_batch = True
+            guards.warn_small_batch(size)
+
+    # --- control ---------------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """Forget all adaptation: the next batch meets the source model, bit for bit."""
+        with self._one_batch_at_a_time:
+            self.state = self._owner.core.fresh(self.state)
+
+    def freeze(self) -> None:
+        """Go on predicting with what was learnt so far, without learning more."""
+        self.set_mode("frozen")
+
+    def disable(self) -> None:
+        """Predict with the source model as it is, its own statistics included."""
+        self.set_mode("disabled")
+
+    def resume(self) -> None:
+        """Adapt again, from where `freeze` or `disable` stopped."""
+        self.set_mode("adapting")
+
+    @property
+    def mode(self) -> Mode:
+        """What a call does at present."""
+        return "unloaded" if self._owner.unloaded else self._mode
+
+    def health(self) -> Health:
+        """What happened so far. Reads the counters from the device, so call it now and then."""
+        state = self.state
+        counts = {name: int(value) for name, value in state.counts.items()}
+        return Health(
+            batches=state.batches,
+            samples=state.samples,
+            updates=counts["updates"],
+            skipped_non_finite=counts["non_finite"],
+            skipped_none_kept=counts["none_kept"],
+            left_out=state.left_out,
+            resets=state.resets,
+            mode=self.mode,
+        )
+
+    # --- saving ----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What moved, what the method remembers, the optimiser and the counters; never the weights."""
+        return dict(self.state.flattened())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue from a saved state, bit for bit. Checked whole before anything changes."""
+        remembers = self._owner.core.settings.method.remembers
+        with torch.inference_mode(False), self._one_batch_at_a_time:
+            self.state = self.state.filled(state_dict, remembers=remembers)
+
+    def _require_loaded(self) -> None:
+        if self._owner.unloaded:
+            raise RuntimeError("this adapter was unloaded. Call fenchel.adapt again for a new one.")
+
+    def set_mode(self, mode: Mode) -> None:
+        """What calls do from now on."""
+        self._require_loaded()
+        self._mode = mode

@@ -1,0 +1,28 @@
+"""The two baselines in which no parameter moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from fenchel.adapters.method import Method
+from fenchel.names import register
+
+
+@final
+@register("source")
+@dataclass(frozen=True, kw_only=True)
+class Source(Method):
+    """The model as it is."""
+
+    moves: ClassVar[bool] = False
+    statistics: ClassVar[Literal["source"] | None] = "source"
+
+
+@final
+@register("bn")
+@dataclass(frozen=True, kw_only=True)
+class BatchStatistics(Method):
+    """Statistics of the batch in batch-normalisation layers, and no update."""
+
+    moves: ClassVar[bool] = False
