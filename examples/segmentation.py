@@ -23,7 +23,8 @@ def main() -> None:
     adapted = fenchel.adapt(
         Segmenter(),
         trained_with=fenchel.FocalLoss(gamma=2.0),
-        logits=lambda output: output["out"].movedim(1, -1),
+        logits="out",
+        dim=1,
     )
     output = adapted(torch.rand(16, 3, 32, 32))
     print(tuple(output["out"].shape), adapted.health())

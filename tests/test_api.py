@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -240,3 +242,176 @@ def test_the_representation_tells_what_moves():
     assert "Entropy(" in text
     assert "moving=2 tensors" in text
     assert "mode=adapting" in text
+
+
+# --- an API without surprises ---------------------------------------------------------------------
+
+
+def test_a_method_may_be_written_with_its_options():
+    written = fenchel.adapt(network(), trained_with=CROSS, method="hard:threshold=0.9")
+    assert written.settings.objective == fenchel.HardPseudoLabel(CROSS, threshold=0.9)
+    by_keyword = fenchel.adapt(network(), trained_with=CROSS, method="hard", threshold=0.9)
+    assert written.settings == by_keyword.settings
+    with pytest.raises(TypeError, match="threshold is given twice"):
+        fenchel.adapt(network(), trained_with=CROSS, method="hard:threshold=0.9", threshold=0.8)
+
+
+def test_every_method_is_an_instance_of_method():
+    for name in PAPER_METHODS:
+        options = {"input_range": (0, 1)} if name == "memo" else {}
+        adapted = fenchel.adapt(network(), trained_with=CROSS, method=name, **options)
+        assert isinstance(adapted.settings.method, fenchel.Method)
+    own = fenchel.adapt(network(), objective=fenchel.Entropy())
+    assert isinstance(own.settings.method, fenchel.Method)
+
+
+@pytest.mark.parametrize(
+    ("torch_loss", "ours"),
+    [
+        (nn.CrossEntropyLoss(), fenchel.CrossEntropy()),
+        (nn.functional.cross_entropy, fenchel.CrossEntropy()),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), fenchel.LabelSmoothing(smoothing=0.1)),
+        (nn.BCEWithLogitsLoss(), fenchel.BinaryCrossEntropy()),
+    ],
+    ids=["CrossEntropyLoss", "F.cross_entropy", "label-smoothing", "BCEWithLogitsLoss"],
+)
+def test_losses_of_torch_are_taken_as_they_are(torch_loss, ours):
+    adapted = fenchel.adapt(network(), trained_with=torch_loss)
+    assert adapted.settings.objective == fenchel.Conjugate(ours)
+
+
+def test_class_weights_are_derived_and_adapt():
+    weights = torch.tensor([1.0, 2.0, 3.0])
+    loss = nn.CrossEntropyLoss(weight=weights)
+    adapted = fenchel.adapt(network(), trained_with=loss, learning_rate=0.05)
+    plain = fenchel.adapt(network(), trained_with=CROSS, learning_rate=0.05)
+    assert adapted(batch()).isfinite().all()
+    assert not torch.allclose(adapted(batch()), plain(batch()))
+
+
+def test_a_hinge_is_refused_with_the_reason():
+    with pytest.raises(ValueError, match=r"MultiMarginLoss.*no gradient"):
+        fenchel.adapt(network(), trained_with=nn.MultiMarginLoss())
+
+
+def test_a_temperature_of_one_overrides_an_objectives_own():
+    own = fenchel.Entropy(temperature=3.0)
+    assert fenchel.adapt(network(), objective=own).settings.objective.temperature == 3.0
+    overridden = fenchel.adapt(network(), objective=own, temperature=1.0)
+    assert overridden.settings.objective.temperature == 1.0
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [SGD(learning_rate=0.5), lambda parameters: torch.optim.SGD(parameters, lr=0.1)],
+    ids=["object", "factory"],
+)
+def test_a_learning_rate_beside_a_ready_optimizer_is_refused(optimizer):
+    with pytest.raises(ValueError, match=r"brings its own learning rate; got learning_rate=0.1"):
+        fenchel.adapt(network(), method="entropy", optimizer=optimizer, learning_rate=0.1)
+
+
+def test_the_name_that_an_argument_has_elsewhere_gets_a_hint():
+    with pytest.raises(TypeError, match=r"does not know lr=. Did you mean learning_rate="):
+        fenchel.adapt(network(), method="entropy", lr=0.1)
+
+
+class Returning(nn.Module):
+    def __init__(self, wrap):
+        super().__init__()
+        self.body, self.wrap = network(), wrap
+
+    def forward(self, x):
+        return self.wrap(self.body(x))
+
+
+@pytest.mark.parametrize(
+    ("wrap", "where"),
+    [
+        (lambda a: {"scores": a, "other": 1}, "scores"),
+        (lambda a: (0, a), 1),
+        (lambda a: [a, 0], -2),
+        (lambda a: (a,), lambda output: output[0]),
+    ],
+    ids=["key", "position", "from-the-end", "callable"],
+)
+def test_logits_are_found_by_key_position_or_function(wrap, where):
+    x = batch()
+    plain = fenchel.adapt(network(), method="entropy", learning_rate=0.1)(x)
+    output = fenchel.adapt(Returning(wrap), method="entropy", learning_rate=0.1, logits=where)(x)
+    picked = output[where] if not callable(where) else where(output)
+    assert torch.equal(picked, plain)
+
+
+def test_a_key_that_is_not_there_is_named_with_those_that_are():
+    adapted = fenchel.adapt(Returning(lambda a: {"out": a}), method="entropy", logits="scores")
+    with pytest.raises(ValueError, match=r"logits='scores' must name a part.*\['out'\]"):
+        adapted(batch())
+
+
+def dense():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 1))
+
+
+def test_an_output_of_more_than_two_axes_needs_the_axis_of_its_classes():
+    x = torch.rand(16, 3, 5, 5)
+    adapted = fenchel.adapt(dense(), method="entropy")
+    before = adapted.state
+    with pytest.raises(ValueError, match=r"more than two axes.*\(16, 4, 5, 5\).*Pass dim=1"):
+        adapted(x)
+    assert adapted.state is before
+    by_dim = fenchel.adapt(dense(), method="entropy", dim=1, learning_rate=0.1)
+    by_hand = fenchel.adapt(
+        dense(), method="entropy", logits=lambda out: out.movedim(1, -1), learning_rate=0.1
+    )
+    for _ in range(2):
+        assert torch.equal(by_dim(x), by_hand(x))
+
+
+def test_a_key_says_nothing_about_the_axis():
+    class Segmenter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = dense()
+
+        def forward(self, x):
+            return {"out": self.body(x)}
+
+    x = torch.rand(16, 3, 5, 5)
+    with pytest.raises(ValueError, match="Pass dim=1"):
+        fenchel.adapt(Segmenter(), method="entropy", logits="out")(x)
+    output = fenchel.adapt(Segmenter(), method="entropy", logits="out", dim=1)(x)
+    expected = fenchel.adapt(dense(), method="entropy", dim=-3)(x)
+    assert torch.equal(output["out"], expected)
+
+
+@pytest.mark.parametrize("dim", [0, 4, -4, -5, 1.5])
+def test_an_axis_that_cannot_hold_the_classes_is_refused(dim):
+    with pytest.raises(ValueError, match="dim"):
+        fenchel.adapt(dense(), method="entropy", dim=dim)(torch.rand(16, 3, 5, 5))
+
+
+def test_a_squared_loss_on_scores_without_a_bound_warns():
+    with pytest.warns(AdaptationWarning, match=r"has no minimum.*no bound.*optimizer='adam'"):
+        fenchel.adapt(network(), trained_with="squared")
+    with pytest.warns(AdaptationWarning, match="has no minimum"):
+        fenchel.adapt(network(), trained_with=nn.MSELoss())
+    bounded = nn.Sequential(*network(), nn.Tanh())
+    fenchel.adapt(bounded, trained_with="squared")  # warnings are errors here
+    fenchel.adapt(network(), trained_with="squared", method="entropy")
+
+
+def test_the_bases_are_at_the_top_and_packages_resolve_by_themselves():
+    for name in ("Loss", "Objective", "Method", "Health", "SGD", "Adam", "Session", "online"):
+        assert hasattr(fenchel, name)
+        assert name in fenchel.__all__
+    script = (
+        "import sys, fenchel\n"
+        "assert 'fenchel.bench' not in sys.modules and 'fenchel.report' not in sys.modules\n"
+        "assert fenchel.data.Stream and fenchel.bench and fenchel.models.build and fenchel.train\n"
+        "assert 'data' in dir(fenchel)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'dta'"):
+        _ = fenchel.dta

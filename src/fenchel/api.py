@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +32,11 @@ from fenchel.adapters.parameters import Selection
 from fenchel.losses import Loss, from_torch, parse
 from fenchel.methods import Descent, made_method
 from fenchel.methods.unmoved import BatchStatistics
-from fenchel.models import Checkpoint, load_checkpoint
 from fenchel.names import parse_spec, unknown
 from fenchel.objectives import Objective
+
+if TYPE_CHECKING:
+    from fenchel.models import Checkpoint
 
 logger = logging.getLogger("fenchel")
 
@@ -125,27 +127,24 @@ def adapt(
     >>> adapted(torch.randn(32, 4)).shape
     torch.Size([32, 3])
     """
-    if isinstance(model, str | Path):
-        model = load_checkpoint(model)
-    if isinstance(model, Checkpoint):
-        if trained_with is None:
-            trained_with = model.loss_spec
-            logger.info("trained with %s, says the checkpoint", trained_with)
-        model = model.model
-    check_model(model)
+    if not isinstance(model, nn.Module):
+        network, trained_with = _opened(model, trained_with)
+    else:
+        network = model
+    check_model(network)
     loss = _as_loss(trained_with)
-    chosen = _as_method(method, objective, loss, temperature, _known_input_range(model), options)
+    chosen = _as_method(method, objective, loss, temperature, _known_input_range(network), options)
     chosen.check()
-    if isinstance(chosen, BatchStatistics) and not batch_norm_layers(model):
+    if isinstance(chosen, BatchStatistics) and not batch_norm_layers(network):
         warnings.warn(
-            f"{type(model).__name__} has no batch-normalisation layers, so method 'bn' predicts with the "
+            f"{type(network).__name__} has no batch-normalisation layers, so method 'bn' predicts with the "
             "source model unchanged.",
             AdaptationWarning,
             stacklevel=2,
         )
-    _warn_without_minimum(chosen, model)
+    _warn_without_minimum(chosen, network)
     return Adapter(
-        model,
+        network,
         Settings(
             method=chosen,
             optimizer=as_optimizer(optimizer, learning_rate),
@@ -163,6 +162,20 @@ def adapt(
             seed=seed,
         ),
     )
+
+
+def _opened(model: Checkpoint | str | Path, trained_with: Any) -> tuple[nn.Module, Any]:
+    """The network of a checkpoint, and the loss it was trained with unless another one is given."""
+    from fenchel.models import Checkpoint, load_checkpoint  # not needed for a network at hand
+
+    if isinstance(model, str | Path):
+        model = load_checkpoint(model)
+    if not isinstance(model, Checkpoint):
+        return model, trained_with  # refused as what it is
+    if trained_with is None:
+        trained_with = model.loss_spec
+        logger.info("trained with %s, says the checkpoint", trained_with)
+    return model.model, trained_with
 
 
 def _as_loss(trained_with: object) -> Loss | None:

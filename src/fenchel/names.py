@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
+from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from fenchel.plugins import Plugin, running_plugin
@@ -97,8 +98,8 @@ class Registry(Mapping[str, T], Generic[T]):
             _REGISTRIES[kind] = self
 
     def add(self, name: str, thing: T) -> T:
-        """List `thing` under `name`; a name is taken only once."""
-        if name in self._things and self._things[name] is not thing:
+        """List `thing` under `name`; a name is taken once, unless its own definition is run again."""
+        if name in self._things and not _same_definition(self._things[name], thing):
             raise ValueError(
                 f"a {self.kind} named {name!r} exists already: {self._things[name]!r}. "
                 "Choose another name."
@@ -197,6 +198,21 @@ def register(
         return registry.register(title, **facts)(thing)
 
     return decorate
+
+
+def _same_definition(old: object, new: object) -> bool:
+    """Whether one replaces the other: the same object, or its code run again, as notebooks do."""
+    return old is new or bool(_definitions(old) & _definitions(new))
+
+
+def _definitions(thing: object) -> set[tuple[str, str]]:
+    """Where a class or function was defined: its module, and the files of its code."""
+    name = getattr(thing, "__qualname__", None)
+    if name is None:
+        return set()
+    parts = (thing, *vars(thing).values()) if isinstance(thing, type) else (thing,)
+    files = {part.__code__.co_filename for part in parts if isinstance(part, FunctionType)}
+    return {(place, name) for place in {thing.__module__, *files} if place[0] != "<"}
 
 
 def _kind_of(thing: object) -> str | None:

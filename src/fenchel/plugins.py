@@ -12,7 +12,8 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 _LOADED: dict[str, Plugin] = {}
@@ -22,15 +23,27 @@ _ONE_AT_A_TIME = threading.RLock()
 
 @dataclass(frozen=True)
 class Plugin:
-    """A file that was loaded, and a digest of its content."""
+    """A file as it was read: workers on other machines run the same code."""
 
     path: str
-    digest: str
+    source: bytes = field(repr=False)
 
     @property
     def name(self) -> str:
         """The name of the file, which is how records speak of it."""
         return Path(self.path).name
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the content."""
+        return hashlib.blake2b(self.source, digest_size=16).hexdigest()
+
+    def load(self) -> None:
+        """Run the code, once in this process."""
+        with _ONE_AT_A_TIME:
+            if self.digest not in _LOADED:
+                _run(self)
+                _LOADED[self.digest] = self
 
 
 def load_plugin(path: str | Path) -> Plugin:
@@ -40,13 +53,9 @@ def load_plugin(path: str | Path) -> Plugin:
         raise FileNotFoundError(
             f"a plugin is a Python file such as my_method.py; there is none at {str(path)!r}."
         )
-    source = file.read_bytes()
-    plugin = Plugin(str(file), hashlib.blake2b(source, digest_size=16).hexdigest())
-    with _ONE_AT_A_TIME:
-        if plugin.digest not in _LOADED:
-            _run(plugin, source)
-            _LOADED[plugin.digest] = plugin
-    return _LOADED[plugin.digest]
+    plugin = Plugin(str(file), file.read_bytes())
+    plugin.load()
+    return plugin
 
 
 def load_plugins(paths: Iterable[str | Path]) -> tuple[Plugin, ...]:
@@ -65,7 +74,7 @@ def running_plugin() -> Plugin | None:
     return stack[-1] if stack else None
 
 
-def _run(plugin: Plugin, source: bytes) -> None:
+def _run(plugin: Plugin) -> None:
     name = f"fenchel_plugin_{plugin.digest}"
     spec = importlib.util.spec_from_file_location(name, plugin.path)
     if spec is None:
@@ -74,7 +83,7 @@ def _run(plugin: Plugin, source: bytes) -> None:
     sys.modules[name] = module  # dataclasses and pickle look a class's module up there
     try:
         with _marked(plugin), _beside(Path(plugin.path)):
-            exec(compile(source, plugin.path, "exec"), module.__dict__)
+            exec(compile(plugin.source, plugin.path, "exec"), module.__dict__)
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, SyntaxError | ImportError):

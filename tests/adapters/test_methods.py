@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import fenchel
 from fenchel.adapters import Inputs
@@ -26,7 +27,7 @@ def entropy(logits):
 
 @dataclass(frozen=True, kw_only=True)
 class MeanTeacher(fenchel.Method):
-    """The student follows a teacher's labels; the teacher is its moving average, and predicts."""
+    """The student follows a teacher's classes; the teacher is its moving average, and predicts."""
 
     momentum: float = 0.9
 
@@ -35,10 +36,11 @@ class MeanTeacher(fenchel.Method):
 
     def update(self, passes, state, batch):
         teacher = self.teacher(state)
-        label = passes.logits(teacher, batch).softmax(-1)
+        taught = passes.logits(teacher, batch).argmax(-1)
 
         def loss(theta):
-            return passes.mean(-(label * passes.logits(theta, batch).log_softmax(-1)).sum(-1))
+            logits = passes.logits(theta, batch)
+            return passes.mean(F.cross_entropy(logits, taught, reduction="none"))
 
         state = passes.descend(state, loss)
         memory = {
@@ -166,8 +168,9 @@ class Plain:
 def teacher_in_plain_torch(model, batches):
     student, teacher = Plain(model), Plain(model)
     for batch in batches:
-        label = teacher.logits(batch).softmax(-1)
-        value = -(label * student.model(batch).log_softmax(-1)).sum(-1).mean()
+        taught = teacher.logits(batch).argmax(-1)
+        chosen = student.model(batch).log_softmax(-1)[range(len(batch)), taught]
+        value = -chosen.mean()
         student.move(student.gradient(value))
         for theirs, its in zip(teacher.moving, student.moving, strict=True):
             theirs.data = 0.9 * theirs.data + 0.1 * its.data
@@ -232,8 +235,10 @@ def test_it_does_what_its_formula_says(make_network, make_stream, name, norm):
     model = make_network(norm=norm).double()
     batches = [batch.double() for batch in make_stream(12)]
     adapted = adapted_with(model, METHODS[name])
+    unmoved = fenchel.adapt(model, method="entropy", learning_rate=0.0)
     for batch, expected in zip(batches, ORACLES[name](model, batches), strict=True):
         torch.testing.assert_close(adapted(batch), expected, rtol=0, atol=1e-9)
+    assert (expected - unmoved(batch)).abs().max() > 1e-3, "the method must have done something"
 
 
 # --- contracts of memory --------------------------------------------------------------------------

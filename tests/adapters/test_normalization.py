@@ -109,12 +109,10 @@ def test_batch_norm_of_every_dimension_uses_the_batch(layer, shape):
     assert int(model[0].num_batches_tracked) == 0
 
 
-def test_timm_s_own_activated_batch_norm_is_found(make_network, make_stream, adapt, untouched):
-    try:
-        from timm.layers import BatchNormAct2d
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"timm cannot be imported: {error}")
-    model = make_network(norm=BatchNormAct2d)
+def test_timm_s_own_activated_batch_norm_is_found(
+    make_network, make_stream, adapt, untouched, optional_package
+):
+    model = make_network(norm=optional_package("timm").layers.BatchNormAct2d)
     with untouched(model):
         adapted = adapt(model)
         for batch in make_stream(2):

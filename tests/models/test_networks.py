@@ -1,6 +1,5 @@
 """Every registered network: sizes, shapes, names, preprocessing."""
 
-import importlib
 import sys
 
 import pytest
@@ -162,11 +161,8 @@ def test_a_missing_package_names_its_extra(monkeypatch):
 @pytest.mark.parametrize(
     ("package", "name"), [("timm", "timm/resnet18"), ("torchvision", "torchvision/resnet18")]
 )
-def test_models_of_other_packages_take_plain_images(package, name):
-    try:
-        importlib.import_module(package)
-    except (ImportError, RuntimeError) as error:
-        pytest.skip(f"{package} cannot be imported: {error}")
+def test_models_of_other_packages_take_plain_images(package, name, optional_package):
+    optional_package(package)
     model = models.build(name, classes=4).eval()
     assert model(torch.rand(2, 3, 64, 64)).shape == (2, 4)
     bare = model.network.state_dict()

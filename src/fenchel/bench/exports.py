@@ -33,15 +33,21 @@ _TEXTS = {
 _OPTIONAL_TEXTS = {item.name for item in dataclasses.fields(Cell) if item.type == "str | None"}
 
 
-def columns(*, timings: bool = False) -> tuple[str, ...]:
+_NOT_ALWAYS = ("plugins",)
+"""Columns that an export has only where some row has something in them."""
+
+
+def columns(*, timings: bool = False, plugins: bool = False) -> tuple[str, ...]:
     """The columns of an export, in order."""
     result = ("key", "error_percent", "asked", *_CELL_FIELDS, *_RESULT_FIELDS)
+    result = result if plugins else tuple(name for name in result if name not in _NOT_ALWAYS)
     return (*result, *MEASURED) if timings else result
 
 
 def rows(store: Store, *, timings: bool = False) -> Iterator[dict[str, Any]]:
     """Every record as a flat mapping from column to plain value."""
     asked = store.asked()
+    shown = columns_of(store, timings=timings)
     for record in store.records():
         values = record.to_json()
         cell = values.pop("cell")
@@ -54,14 +60,20 @@ def rows(store: Store, *, timings: bool = False) -> Iterator[dict[str, Any]]:
             **cell,
             **values,
         }
-        yield {column: flat[column] for column in columns(timings=timings)}
+        yield {column: flat[column] for column in shown}
+
+
+def columns_of(store: Store, *, timings: bool = False) -> tuple[str, ...]:
+    """The columns that an export of this store has."""
+    plugins = any(record.cell.plugins for record in store.records())
+    return columns(timings=timings, plugins=plugins)
 
 
 def as_csv(store: Store, *, timings: bool = False) -> str:
     """Every record as a line; lists and mappings as JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns(timings=timings))
+    writer.writerow(columns_of(store, timings=timings))
     for row in rows(store, timings=timings):
         writer.writerow([_written(value) for value in row.values()])
     return text.getvalue()
@@ -120,7 +132,7 @@ def _csv_rows(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _record_of(row: Mapping[str, Any]) -> tuple[Record, list[Asked]]:
-    cell = {name: row[name] for name in _CELL_FIELDS}
+    cell = {name: row[name] for name in _CELL_FIELDS if name in row or name not in _NOT_ALWAYS}
     record = Record.from_json(
         {"cell": cell, **{name: row[name] for name in _RECORD_FIELDS if name in row}}
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fenchel.adapters import METHODS
 from fenchel.bench.canonical import ADAPTATION_DEFAULTS, canonical_settings
 from fenchel.bench.record import Cell, CellShift
 from fenchel.bench.sources import (
@@ -19,10 +20,14 @@ from fenchel.bench.sources import (
 )
 from fenchel.bench.sweep import DataChoice, MethodChoice, Sweep
 from fenchel.bench.tuned import Tuned, read_tuned
+from fenchel.data import DATASETS
+from fenchel.data.corruptions import CORRUPTIONS
 from fenchel.data.stream import Shift, Stream
-from fenchel.losses import parse
-from fenchel.models import Checkpoint
+from fenchel.losses import LOSSES, parse
+from fenchel.models import MODELS, Checkpoint
 from fenchel.models.places import resolve
+from fenchel.names import Registry, parse_spec
+from fenchel.plugins import loaded_plugins
 
 GIVEN = "given"
 """How hyper-parameters were chosen, unless a file of `fenchel tune` says otherwise."""
@@ -72,6 +77,7 @@ def make_plan(sweep: Sweep, *, limit: int | None = None, device: str = "cpu") ->
 
     Opens every checkpoint and data set, so whatever is missing is told before anything runs.
     """
+    plugins = loaded_plugins()
     jobs: dict[str, Job] = {}
     asked: dict[Asked, None] = {}
     sources = [_open_source(name, sweep.folder, device) for name in sweep.checkpoints]
@@ -86,7 +92,8 @@ def make_plan(sweep: Sweep, *, limit: int | None = None, device: str = "cpu") ->
                     base, samples = _base(sweep, data, shifts, source, seed)
                     for way in its_ways:
                         cell = Cell(**base, **way.fields)
-                        job = Job(cell, str(source.path), shifts, samples, device)
+                        cell = replace(cell, plugins=_plugins_of(cell))
+                        job = Job(cell, str(source.path), shifts, samples, device, plugins)
                         jobs.setdefault(cell.key, job)
                         asked.setdefault(Asked(cell.key, way.asked, way.selection))
     return Plan(tuple(jobs.values()), tuple(asked))
@@ -170,6 +177,19 @@ def _base(
         "checkpoint": source.name,
     }
     return fields, stream.samples
+
+
+def _plugins_of(cell: Cell) -> dict[str, str]:
+    """The plugin files without which there would be no such cell, with their digests."""
+    names: list[tuple[Registry[Any], str]] = [
+        (METHODS, cell.method),
+        (LOSSES, parse_spec(cell.loss)[0]),
+        (DATASETS, parse_spec(cell.data)[0]),
+        (MODELS, cell.architecture),
+        *((CORRUPTIONS, shift.name) for shift in cell.shifts),
+    ]
+    found = (registry.plugin_of(name) for registry, name in names)
+    return {plugin.name: plugin.digest for plugin in found if plugin is not None}
 
 
 def _facts(shift: Shift) -> CellShift:

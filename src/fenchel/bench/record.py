@@ -26,6 +26,7 @@ SCHEMA_VERSION = 1
 Plain = None | bool | int | float | str | Sequence["Plain"]
 Status = Literal["done", "failed"]
 
+_IF_ANY = {"if_any": True}  # a field that is part of the key only where it is not empty
 _LABEL = {"label": True}  # a field for people, which decides nothing and is no part of the key
 
 
@@ -64,6 +65,7 @@ class Cell:
         method: the canonical name; a sweep may have asked for it by others (`Store.asked`).
         options: of the method's objective, such as `threshold` or `q`, defaults included.
         temperature, optimizer, learning_rate: None where no parameter moves.
+        plugins: the files that brought the method, loss or data set, with digests of their content.
         checkpoint: label: the name of the checkpoint.
     """
 
@@ -89,6 +91,7 @@ class Cell:
     statistics: Literal["batch", "source"] | float = "batch"
     parameters: str | tuple[str, ...] = "normalization"
     episodic: bool = False
+    plugins: Mapping[str, str] = field(default_factory=dict, metadata=_IF_ANY)
     checkpoint: str = field(default="", metadata=_LABEL)
 
     @cached_property
@@ -247,6 +250,7 @@ def _deciding(instance: Any) -> dict[str, Any]:
         item.name: _normal(getattr(instance, item.name))
         for item in dataclasses.fields(instance)
         if not item.metadata.get("label")
+        and (getattr(instance, item.name) or not item.metadata.get("if_any"))
     }
 
 

@@ -47,6 +47,8 @@ def guarded(
     begun = time.perf_counter()
     try:
         with one_thread():
+            for plugin in job.plugins:
+                plugin.load()
             checkpoint, shifts = open_ingredients()
             opened = time.perf_counter()
             record = run_cell(job.cell, checkpoint, shifts, job.device)

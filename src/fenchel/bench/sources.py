@@ -23,6 +23,7 @@ from fenchel.data.stream import Shift, shift_to
 from fenchel.models import Checkpoint, load_checkpoint
 from fenchel.models.checkpoint import FILE_NAME
 from fenchel.names import parse_spec
+from fenchel.plugins import Plugin
 
 KEPT_CHECKPOINTS, KEPT_SHIFTS, KEPT_CLEAN = 8, 16, 2
 REMEMBERED_BYTES = 2**26  # of each kept shift: CIFAR fits, photographs are read again
@@ -63,13 +64,17 @@ class ShiftSource:
 
 @dataclass(frozen=True)
 class Job:
-    """A cell and where its model and data are. `samples` is the length of its stream."""
+    """A cell and where its model and data are. `samples` is the length of its stream.
+
+    `plugins` are those of the process that planned it: a worker loads them before anything else.
+    """
 
     cell: Cell
     checkpoint: str
     shifts: tuple[ShiftSource, ...]
     samples: int
     device: str = "cpu"
+    plugins: tuple[Plugin, ...] = ()
 
 
 def shift_sources(data: DataChoice) -> tuple[ShiftSource, ...]:

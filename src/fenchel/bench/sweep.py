@@ -20,6 +20,7 @@ from fenchel.data.corruptions import (
 from fenchel.data.orders import ORDERS
 from fenchel.data.stream import PAPER_BATCH_SIZE, SETTINGS
 from fenchel.names import parse_spec, unknown
+from fenchel.plugins import load_plugins
 
 CORRUPTION_GROUPS: Mapping[str, tuple[str, ...]] = {
     "test": TEST_CORRUPTIONS,
@@ -162,8 +163,11 @@ class Sweep:
     seeds: Sequence[int] = (0,)
     stream: StreamChoice = field(default_factory=StreamChoice)
     folder: Path = Path()
+    plugins: Sequence[str] = ()
+    """Python files, relative to `folder`, that bring methods and the like of one's own."""
 
     def __post_init__(self) -> None:
+        load_plugins(self.folder / name for name in self.plugins)
         for name in ("data", "checkpoints", "methods", "seeds"):
             if not getattr(self, name):
                 raise ValueError(f"a sweep needs {name}; got none. See docs/benchmark.md.")

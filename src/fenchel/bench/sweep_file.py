@@ -2,6 +2,7 @@
 
 checkpoints = ["runs/poly"]             # files or folders of training runs
 seeds = [0, 1, 2]
+plugins = ["my_method.py"]              # files that register methods and the like of one's own
 
 [data]                                  # or several [[data]]
 name = "cifar10-c"
@@ -31,10 +32,11 @@ from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice, Sweep
 from fenchel.bench.toml_lines import Document, KeyPath
 from fenchel.losses import CrossEntropy
 from fenchel.names import unknown
+from fenchel.plugins import load_plugins
 
 T = TypeVar("T")
 
-_TOP_LEVEL = ("data", "checkpoints", "methods", "seeds", "stream")
+_TOP_LEVEL = ("data", "checkpoints", "methods", "seeds", "stream", "plugins")
 _LIST_VALUED = ("parameters", "input_range", "mean", "std")
 """Settings whose one value is a list already: a grid of them is a list of lists."""
 _TOGETHER = ("mean", "std")
@@ -45,6 +47,7 @@ def read_sweep(path: str | Path) -> Sweep:
     """The sweep in a TOML file; its paths are relative to the file."""
     document = Document(Path(path))
     document.check_keys((), document.values, _TOP_LEVEL, "a sweep")
+    plugins = _plugins(document)
     for name in ("data", "checkpoints", "methods"):
         if name not in document.values:
             raise document.error((), f"a sweep needs {name!r}, which is missing.")
@@ -61,8 +64,21 @@ def read_sweep(path: str | Path) -> Sweep:
                 document, ("stream",), document.values.get("stream", {}), StreamChoice
             ),
             "folder": Path(path).parent,
+            "plugins": plugins,
         },
     )
+
+
+def _plugins(document: Document) -> list[str]:
+    """Load the plugins first: what they bring may be named anywhere in the sweep."""
+    if "plugins" not in document.values:
+        return []
+    names: list[str] = _list_of(document, ("plugins",), str)
+    try:
+        load_plugins(document.path.parent / name for name in names)
+    except (OSError, ImportError) as error:
+        raise document.error(("plugins",), error) from error
+    return names
 
 
 def _data(document: Document) -> list[DataChoice]:

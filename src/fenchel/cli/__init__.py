@@ -22,6 +22,7 @@ from fenchel.cli import (
     tune,
 )
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
+from fenchel.cli.verbs import make_all_verbs
 from fenchel.performance import retain_freed_memory
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.command("list")(listing.list_names)
 app.command("doctor")(doctor.doctor)
+make_all_verbs(app)
 
 
 def main() -> None:

@@ -61,8 +61,11 @@ def adapt_images(
     optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
     learning_rate: Annotated[float, typer.Option(min=0.0)] = 1e-3,
     temperature: Annotated[
-        float, typer.Option(help="The objective sees logits / temperature.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help="The objective sees logits / temperature.", show_default="the objective's own"
+        ),
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Updates a batch.")] = 1,
     statistics: Annotated[
         str,
@@ -95,6 +98,7 @@ def adapt_images(
 
         fenchel adapt --model runs/digits/checkpoint.safetensors --images digits.npy --out adapted.csv
     """
+    from fenchel.adapters import METHODS
     from fenchel.api import adapt
     from fenchel.models.files import safetensors_bytes, write_atomically
     from fenchel.predict import predict, read_pile
@@ -104,8 +108,8 @@ def adapt_images(
     network = _normalised(network, mean, std).to(place)
     pile = read_pile(images, size=size, mode="L" if gray else "RGB")
     name, options = parse_spec(method)
-    if name == "memo" and "mean" not in options:
-        options.setdefault("input_range", (0.0, 1.0))
+    if "input_range" in METHODS[name].options() and not options.keys() & {"input_range", "mean"}:
+        options["input_range"] = (0.0, 1.0)  # as images are read
     adapter = adapt(
         network,
         trained_with=loss,

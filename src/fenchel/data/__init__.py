@@ -9,16 +9,22 @@ from fenchel.data.base import Dataset, from_arrays
 from fenchel.data.home import home
 from fenchel.data.registry import DATASETS, DatasetEntry, load, register_all
 from fenchel.data.shifts import as_digits, corrupted
+from fenchel.data.stream import Batch, Shift, Stream, corruption_shifts, shift_to
 
 register_all()
 
 __all__ = [
     "DATASETS",
+    "Batch",
     "Dataset",
     "DatasetEntry",
+    "Shift",
+    "Stream",
     "as_digits",
     "corrupted",
+    "corruption_shifts",
     "from_arrays",
     "home",
     "load",
+    "shift_to",
 ]
