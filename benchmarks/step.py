@@ -1,7 +1,7 @@
 """One adaptation step beside the bare network, and beside the step as research code writes it.
 
     python benchmarks/step.py [--network wide|thin|imagenet] [--rounds 5] [--retain] [--compile]
-                              [--quick] [--json FILE]
+                              [--against SRC] [--quick] [--json FILE]
 
 Every way of doing it runs once a round, and ratios are taken within rounds (CPU time). The naive step solves
 for the label with dense C x C matrices inside autograd (PolyLoss; for the 1,000 classes of ImageNet it
@@ -9,7 +9,8 @@ takes the softmax entropy, which is cheaper), moves the normalisation layers wit
 predicts with a second forward whose graph is kept. "Convolutions alone" is the floor of a full step: its
 three passes through every convolution, and nothing else. For `update_every=5` the mean of five batches
 counts. `--retain` measures in a second process as well, which keeps its freed memory; its rounds
-alternate with those of the first.
+alternate with those of the first. `--against SRC`, the `src` folder of another version, times that one's
+adapter too, in a process of its own, and shows this version's time over the other's.
 """
 
 from __future__ import annotations
@@ -39,16 +40,21 @@ PROTOCOL = (
     "with their range; every setting of the allocator in a process of its own."
 )
 SETTINGS = {"returned": False, "retained": True}
+OURS = (FULL, BEFORE, "last:1")
 RETAINED = (NAIVE, FULL, BEFORE, BARE)
 """The ways that are measured with retained memory, too."""
 
 
 def timings_of(
-    case: Case, rounds: int, *, retain: bool, compiled: bool
+    case: Case, rounds: int, *, retain: bool, compiled: bool, against: str | None
 ) -> dict[tuple[str, str], Timing]:
-    """By setting of the allocator and way."""
+    """By setting of the allocator and way; "other" is the version compared with."""
     with ExitStack() as stack:
         measures = {}
+        if against is not None:
+            other = stack.enter_context(Worker(ways_of, case, False, compiled, source=against))
+            for way in (*OURS, BARE):
+                measures["other", way] = partial(seconds_a_batch, other, way)
         for setting, retained in SETTINGS.items():
             if retained and not retain:
                 continue
@@ -80,6 +86,15 @@ def rows_of(
             "of_bare_with_same_memory": timing.over(timings[setting, BARE]),
         }
         for (setting, way), timing in timings.items()
+        if setting != "other"
+    ]
+
+
+def comparison_of(network: str, timings: dict[tuple[str, str], Timing]) -> list[dict[str, Any]]:
+    return [
+        {"network": network, "way": way, "of_other_version": timings["returned", way].over(other)}
+        for (setting, way), other in timings.items()
+        if setting == "other"
     ]
 
 
@@ -88,12 +103,19 @@ def main() -> None:
     parser.add_argument("--network", choices=CASES, action="append", help="default: all three")
     parser.add_argument("--retain", action="store_true", help="also with freed memory kept")
     parser.add_argument("--compile", action="store_true", help="also torch.compile (minutes)")
+    parser.add_argument("--against", metavar="SRC", help="the src folder of another version")
     options = parser.parse_args()
     chosen = QUICK if options.quick else {name: CASES[name] for name in options.network or CASES}
     results = []
     for network, case in chosen.items():
-        timings = timings_of(case, options.rounds, retain=options.retain, compiled=options.compile)
-        results += rows_of(network, case, timings)
+        timings = timings_of(
+            case,
+            options.rounds,
+            retain=options.retain,
+            compiled=options.compile,
+            against=options.against,
+        )
+        results += rows_of(network, case, timings) + comparison_of(network, timings)
     publish("step", PROTOCOL, results, options)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -13,12 +15,18 @@ from common.measuring import Ways, cpu_seconds
 
 
 class Worker:
-    """Ways made by `make(*arguments)` in a process of its own, run one at a time when asked."""
+    """Ways made by `make(*arguments)` in a process of its own, run one at a time when asked.
 
-    def __init__(self, make: Callable[..., Ways], *arguments: object) -> None:
+    With `source`, the folder that holds another version of the package, the ways are that version's.
+    """
+
+    def __init__(
+        self, make: Callable[..., Ways], *arguments: object, source: str | None = None
+    ) -> None:
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
+        place = (make.__module__, make.__name__, source)
+        self._process = context.Process(target=_serve, args=(theirs, place, arguments), daemon=True)
         self._process.start()
         theirs.close()
         self.names: list[str] = self._answer()
@@ -53,9 +61,14 @@ class Worker:
         self._process.join()
 
 
-def _serve(pipe: Connection, make: Callable[..., Ways], arguments: tuple[object, ...]) -> None:
+def _serve(
+    pipe: Connection, place: tuple[str, str, str | None], arguments: tuple[object, ...]
+) -> None:
+    module, name, source = place
     try:
-        ways = make(*arguments)
+        if source is not None:
+            _use_version(source, module)
+        ways: Ways = getattr(importlib.import_module(module), name)(*arguments)
         pipe.send(("fine", list(ways)))
         while True:
             pipe.send(("fine", cpu_seconds(ways[pipe.recv()])))
@@ -63,3 +76,11 @@ def _serve(pipe: Connection, make: Callable[..., Ways], arguments: tuple[object,
         pass  # nobody asks any more
     except Exception:
         pipe.send(("failed", traceback.format_exc()))
+
+
+def _use_version(source: str, module: str) -> None:
+    """Forget the package that the script has brought along, and find the other one."""
+    sys.path.insert(0, source)
+    for loaded in list(sys.modules):
+        if loaded == module or loaded.partition(".")[0] == "fenchel":
+            del sys.modules[loaded]
