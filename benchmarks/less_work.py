@@ -19,9 +19,9 @@ import torch
 import fenchel
 from common.measuring import machine
 from fenchel.data.stream import Shift, Stream, corruption_shifts
-from fenchel.models.files import write_atomically
+from fenchel.files import write_atomically
 from fenchel.progress import progress
-from fenchel.report.layout import Entry, Layout, to_csv, to_markdown
+from fenchel.report.layout import Layout, TableEntry, to_csv, to_markdown
 
 NETWORK = "cifar10-resnet26-poly"
 FULL = "full step"
@@ -74,7 +74,9 @@ def main() -> None:
     for name in OPTIONS:
         ratios = [a / b for a, b in zip(seconds[name], seconds[FULL], strict=True)]
         rows.append((name, statistics.fmean(errors[name]), statistics.median(ratios)))
-    entries = tuple((Entry(n), Entry(f"{e:.2f}"), Entry(f"{c:.2f}")) for n, e, c in rows)
+    entries = tuple(
+        (TableEntry(n), TableEntry(f"{e:.2f}"), TableEntry(f"{c:.2f}")) for n, e, c in rows
+    )
     print(to_markdown(Layout("", ("option", "error (%)", "CPU time of the full step"), entries)))
     if arguments.csv is not None:
         headings = ("option", "error", "of_full_step", "corruptions", "images", "rate", "seed")

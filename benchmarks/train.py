@@ -23,7 +23,7 @@ from common.reporting import parser_of, publish
 from fenchel.data import from_arrays
 from fenchel.losses import CrossEntropy, Loss, parse
 from fenchel.models import build
-from fenchel.train import Run, preset, train
+from fenchel.train import TrainingRun, preset, train
 from fenchel.train.reporting import Reporter
 
 PROTOCOL = (
@@ -74,7 +74,9 @@ def time_training(model: str, loss: Loss, batch: int, steps: int) -> tuple[float
     with tempfile.TemporaryDirectory() as folder:
         recipe = preset("cpu").replace(epochs=1, batch_size=batch)
         train(
-            Run(data=data, model=model, loss=loss, recipe=recipe, out=Path(folder), save_seconds=1),
+            TrainingRun(
+                data=data, model=model, loss=loss, recipe=recipe, out=Path(folder), save_seconds=1
+            ),
             clock,
         )
     return clock.seconds()

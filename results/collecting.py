@@ -8,12 +8,13 @@ from pathlib import Path
 from statistics import fmean
 
 from reading import HERE, SETTING, Row, Trial, rows_of
+from retabling import tables
 
 from fenchel.bench.exports import as_csv
 from fenchel.bench.store import Store
 from fenchel.data.corruptions import TEST_CORRUPTIONS, VALIDATION_CORRUPTIONS
+from fenchel.files import write_atomically
 from fenchel.models import read_metadata, zoo
-from fenchel.models.files import write_atomically
 from fenchel.report.layout import to_csv
 
 FIGURES = HERE.parent / "docs" / "figures"
@@ -26,7 +27,7 @@ BATCHES, PART, SEVERITY = 50, 10, 5
 
 
 def collect(folder: Path) -> None:
-    """Copy tables and figures, and export the stores; what has not been run stays as it was."""
+    """Copy what is not made of cells and figures, and export the stores; what was not run stays."""
     for file in sorted(folder.glob("*/*.csv")):
         shutil.copyfile(file, HERE / file.name)
     FIGURES.mkdir(exist_ok=True)
@@ -35,10 +36,18 @@ def collect(folder: Path) -> None:
     for path in sorted(folder.glob("**/*.sqlite")):
         with Store.open_readonly(path) as store:
             write_atomically(HERE / f"cells-{path.stem}.csv", as_csv(store).encode())
-    write_atomically(HERE / "sources.csv", sources_csv().encode())
-    write_atomically(HERE / "tuning.csv", tuning_csv().encode())
-    write_atomically(HERE / "online.csv", online_csv().encode())
-    write_atomically(HERE / "digits.csv", digits_csv().encode())
+
+
+def derived() -> dict[Path, str]:
+    """Every CSV file that is made of the cells, or of the networks of the zoo, by its place."""
+    made = {
+        "sources.csv": sources_csv(),
+        "tuning.csv": tuning_csv(),
+        "online.csv": online_csv(),
+        "digits.csv": digits_csv(),
+        **tables(),
+    }
+    return {HERE / name: text for name, text in made.items()}
 
 
 def tuning_csv() -> str:

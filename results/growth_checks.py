@@ -16,8 +16,8 @@ import torch
 import fenchel
 from fenchel.data.corruptions import VALIDATION_CORRUPTIONS
 from fenchel.data.stream import Shift, Stream, corruption_shifts
+from fenchel.files import write_atomically
 from fenchel.models import load_checkpoint, zoo
-from fenchel.models.files import write_atomically
 from fenchel.progress import progress
 from fenchel.report.layout import to_csv
 

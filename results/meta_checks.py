@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 
 from fenchel.adapters import SGD
-from fenchel.bench.presets.meta import LENGTHS
+from fenchel.files import write_atomically
 from fenchel.models import load_checkpoint
-from fenchel.models.files import write_atomically
 from fenchel.models.places import resolve
 from fenchel.objectives import Objective
+from fenchel.paper.learned import LENGTHS
 from fenchel.performance import retain_freed_memory
 from fenchel.report.layout import to_csv
 from fenchel.train.meta import MetaRun, Scoring, Target, baselines, learn, score

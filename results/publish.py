@@ -1,9 +1,11 @@
 """The published results: `docs/results.md` and the README's headline, from the CSV files in this folder.
 
     python results/publish.py collect reproduce    # take over what `fenchel reproduce` left there
-    python results/publish.py                      # write the pages
+    python results/publish.py                      # the same as `make results`
 
-Every number on the pages comes out of a CSV file here; the words around them are in `templates`.
+The second makes the tables again from the cells (`cells-*.csv`), then the pages from the tables; nothing
+else is needed, and a second run changes nothing. Every number on the pages comes out of a CSV file here;
+the words around them are in `templates`.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from typing import Any
 import jinja2
 import reading
 import tables
-from collecting import collect
+from collecting import collect, derived
 from reading import HERE, number, row_of, rows_of
 
-from fenchel.models.files import write_atomically
+from fenchel.files import write_atomically
 
 ROOT = HERE.parent
 DOCS = ROOT / "docs"
@@ -78,9 +80,17 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.command == "collect":
         collect(arguments.folder)
-    for file, text in pages().items():
-        write_atomically(file, text.encode())
-        print(f"written: {file.relative_to(ROOT)}")
+    write_changed(derived())
+    write_changed(pages())  # after the tables, from which they are made
+
+
+def write_changed(files: dict[Path, str]) -> None:
+    """Write the files that are not so already."""
+    for file, text in files.items():
+        changed = not file.is_file() or file.read_bytes() != text.encode()
+        if changed:
+            write_atomically(file, text.encode())
+        print(f"{'written' if changed else 'unchanged'}: {file.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

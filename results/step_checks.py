@@ -20,8 +20,8 @@ import fenchel
 from fenchel.bench.tuned import read_tuned
 from fenchel.data.corruptions import VALIDATION_CORRUPTIONS
 from fenchel.data.stream import Shift, Stream, corruption_shifts
+from fenchel.files import write_atomically
 from fenchel.models import load_checkpoint, zoo
-from fenchel.models.files import write_atomically
 from fenchel.progress import progress
 from fenchel.report.layout import to_csv
 

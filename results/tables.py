@@ -8,7 +8,7 @@ from reading import Row, interval, lines_with_results, number, rows_of, trial, w
 
 from fenchel.bench.tuned import read_tuned
 from fenchel.models import zoo
-from fenchel.report.layout import Entry, Layout, to_markdown
+from fenchel.report.layout import Layout, TableEntry, to_markdown
 
 TUNED = {
     "poly": "PolyLoss source",
@@ -25,7 +25,7 @@ def table(name: str, titles: Sequence[str] | None = None) -> str:
     for title in titles:
         headings += [f"{title}: ours", "paper", "minus conjugate [95 %]"]
     rows = [
-        [Entry(method), *(entry for line in lines for entry in line.all_of(method))]
+        [TableEntry(method), *(entry for line in lines for entry in line.all_of(method))]
         for method in _methods(lines)
     ]
     return _markdown(headings, rows)
@@ -37,9 +37,11 @@ def by_severity() -> str:
     lines = [_Line("table-severity", title) for title in titles]
     headings = [title.partition(",")[0].removeprefix("CIFAR-10-C ") for title in titles]
     methods = _methods(lines)
-    errors = [[Entry(m), *(line.ours(m) for line in lines)] for m in methods]
+    errors = [[TableEntry(m), *(line.ours(m) for line in lines)] for m in methods]
     differences = [
-        [Entry(m), *(line.difference(m) for line in lines)] for m in methods if m != "conjugate"
+        [TableEntry(m), *(line.difference(m) for line in lines)]
+        for m in methods
+        if m != "conjugate"
     ]
     return "\n".join(
         (
@@ -56,21 +58,23 @@ class _Line:
         self.rows = {row["method"]: row for row in rows_of(name) if row["line"] == title}
         self.lowest = min(float(row["ours"]) for row in self.rows.values() if row["ours"])
 
-    def all_of(self, method: str) -> tuple[Entry, Entry, Entry]:
+    def all_of(self, method: str) -> tuple[TableEntry, TableEntry, TableEntry]:
         """Ours, the paper's, the difference."""
         row = self._row(method)
-        paper = Entry("-") if row is None else Entry(with_spread(row, "paper"))
+        paper = TableEntry("-") if row is None else TableEntry(with_spread(row, "paper"))
         return self.ours(method), paper, self.difference(method)
 
-    def ours(self, method: str) -> Entry:
+    def ours(self, method: str) -> TableEntry:
         row = self._row(method)
         if row is None:
-            return Entry("-")
-        return Entry(with_spread(row, "ours"), "best" if float(row["ours"]) == self.lowest else "")
+            return TableEntry("-")
+        return TableEntry(
+            with_spread(row, "ours"), "best" if float(row["ours"]) == self.lowest else ""
+        )
 
-    def difference(self, method: str) -> Entry:
+    def difference(self, method: str) -> TableEntry:
         row = self._row(method)
-        return Entry("") if row is None else Entry(interval(row))
+        return TableEntry("") if row is None else TableEntry(interval(row))
 
     def _row(self, method: str) -> Row | None:
         row = self.rows.get(method)
@@ -81,7 +85,7 @@ def _methods(lines: Sequence[_Line]) -> list[str]:
     return list(dict.fromkeys(method for line in lines for method in line.rows))
 
 
-def _markdown(headings: Sequence[str], rows: Sequence[Sequence[Entry]], names: int = 1) -> str:
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[TableEntry]], names: int = 1) -> str:
     layout = Layout("", tuple(headings), tuple(map(tuple, rows)), names)
     return to_markdown(layout).rstrip() + "\n"
 
@@ -90,10 +94,10 @@ def sources() -> str:
     """The networks of the zoo as a table."""
     rows = tuple(
         (
-            Entry(f"zoo:{row['name']}"),
-            Entry(row["loss"]),
-            Entry(row["epochs"]),
-            Entry(number(row, "test_accuracy")),
+            TableEntry(f"zoo:{row['name']}"),
+            TableEntry(row["loss"]),
+            TableEntry(row["epochs"]),
+            TableEntry(number(row, "test_accuracy")),
         )
         for row in rows_of("sources")
     )
@@ -121,7 +125,7 @@ def trials(source: str) -> str:
         tuned = [trial(source, method, *setting, long) for setting in zip(rates, best, strict=True)]
         texts = [f"{error:.2f} ({t:g})" for error, t in zip(tuned, best, strict=True)]
         at_one = _lowest_in_bold([f"{error:.2f}" for error in plain], plain)
-        rows.append((Entry(method), *at_one, *_lowest_in_bold(texts, tuned)))
+        rows.append((TableEntry(method), *at_one, *_lowest_in_bold(texts, tuned)))
     return _markdown(headings, rows)
 
 
@@ -138,15 +142,15 @@ def rates(name: str, kind: str = "t1") -> str:
             for rate in grid["learning_rate"]
         ]
         texts = [f"{error:.2f}" for error in errors]
-        rows.append((Entry(choice.method), *_lowest_in_bold(texts, errors)))
+        rows.append((TableEntry(choice.method), *_lowest_in_bold(texts, errors)))
     headings = ("method", *(f"{rate:g}" for rate in grid["learning_rate"]))
     return _markdown(headings, rows)
 
 
-def _lowest_in_bold(texts: Sequence[str], errors: Sequence[float]) -> list[Entry]:
+def _lowest_in_bold(texts: Sequence[str], errors: Sequence[float]) -> list[TableEntry]:
     lowest = min(errors)
     return [
-        Entry(text, "best" if error == lowest else "")
+        TableEntry(text, "best" if error == lowest else "")
         for text, error in zip(texts, errors, strict=True)
     ]
 
@@ -166,10 +170,10 @@ def learned_errors() -> str:
     }
     entries = tuple(
         (
-            *(Entry(row[key]) for key in ("source", "task_loss", "objective")),
-            Entry(with_spread(row, "ours"), "best" if float(row["ours"]) == least else ""),
-            Entry(number(row, "paper")),
-            Entry(interval(row)),
+            *(TableEntry(row[key]) for key in ("source", "task_loss", "objective")),
+            TableEntry(with_spread(row, "ours"), "best" if float(row["ours"]) == least else ""),
+            TableEntry(number(row, "paper")),
+            TableEntry(interval(row)),
         )
         for row in rows
         for least in [lowest[row["source"], row["task_loss"]]]
@@ -182,15 +186,15 @@ def learned_fits() -> str:
     """Which formula explains the learned objectives."""
     entries = tuple(
         (
-            *(Entry(row[key]) for key in ("source", "task_loss")),
-            Entry(with_spread(row, "r2_entropy", 3)),
-            Entry(with_spread(row, "r2_quadratic", 3)),
-            Entry(with_spread(row, "aic_quadratic_minus_entropy", 0)),
-            Entry(f"{row['entropy_better']} of {row['seeds']}"),
-            Entry(with_spread(row, "temperature", 1)),
-            Entry(with_spread(row, "r2_linear", 3)),
-            Entry(with_spread(row, "beyond_linear_entropy", 3)),
-            Entry(with_spread(row, "beyond_linear_quadratic", 3)),
+            *(TableEntry(row[key]) for key in ("source", "task_loss")),
+            TableEntry(with_spread(row, "r2_entropy", 3)),
+            TableEntry(with_spread(row, "r2_quadratic", 3)),
+            TableEntry(with_spread(row, "aic_quadratic_minus_entropy", 0)),
+            TableEntry(f"{row['entropy_better']} of {row['seeds']}"),
+            TableEntry(with_spread(row, "temperature", 1)),
+            TableEntry(with_spread(row, "r2_linear", 3)),
+            TableEntry(with_spread(row, "beyond_linear_entropy", 3)),
+            TableEntry(with_spread(row, "beyond_linear_quadratic", 3)),
         )
         for row in rows_of("fig-meta-fits")
     )

@@ -13,7 +13,7 @@ SOURCE = Path(fenchel.__file__).parent
 
 # From the bottom up; a layer may import those below it. Layers on one line know nothing of each other.
 LAYERS = (
-    ("_version", "performance", "plugins", "progress"),
+    ("_version", "files", "performance", "plugins", "progress"),
     ("names",),
     ("options",),
     ("losses", "data", "models"),
@@ -25,6 +25,7 @@ LAYERS = (
     ("train",),
     ("bench",),
     ("report",),
+    ("paper",),
     ("demo",),
     ("cli",),
     ("__main__",),

@@ -1,4 +1,4 @@
-"""Adapted predictions for a pile of images: order, batches, warnings, files."""
+"""Adapted predictions for a images of images: order, batches, warnings, files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import fenchel
-from fenchel.predict import Pile, predict, read_pile
+from fenchel.predict import ImageFiles, predict, read_images
 
 
 class Recorder(nn.Module):
@@ -28,11 +28,11 @@ class Recorder(nn.Module):
         return self.scale * nn.functional.one_hot(classes, 10).float()
 
 
-def pile_of(count: int, labelled: bool = False) -> Pile:
+def pile_of(count: int, labelled: bool = False) -> ImageFiles:
     images = np.zeros((count, 2, 2, 1), np.uint8)
     images[:, 0, 0, 0] = np.arange(count) % 10
     labels = np.arange(count) % 10 if labelled else None
-    return Pile([str(k) for k in range(count)], images.__getitem__, labels)
+    return ImageFiles([str(k) for k in range(count)], images.__getitem__, labels)
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -101,12 +101,12 @@ def test_a_flat_folder_has_no_labels_and_class_folders_do(tmp_path: Path) -> Non
     picture = Image.fromarray(np.zeros((6, 6, 3), np.uint8))
     for name in ("b.png", "a.png"):
         picture.save(tmp_path / name)
-    flat = read_pile(tmp_path)
+    flat = read_images(tmp_path)
     assert (list(flat.names), flat.labels) == (["a.png", "b.png"], None)
     for name in ("dog", "cat"):
         (tmp_path / "sorted" / name).mkdir(parents=True)
         picture.save(tmp_path / "sorted" / name / "1.png")
-    tree = read_pile(tmp_path / "sorted")
+    tree = read_images(tmp_path / "sorted")
     assert tree.classes == ("cat", "dog")
     assert tree.labels is not None
     assert tree.labels.tolist() == [0, 1]
@@ -116,18 +116,18 @@ def test_a_flat_folder_has_no_labels_and_class_folders_do(tmp_path: Path) -> Non
 def test_float_arrays_go_to_the_model_as_they_are(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(4, 7)).astype(np.float32)
     np.save(tmp_path / "values.npy", values)
-    batch = read_pile(tmp_path / "values.npy").batch(np.array([2, 0]))
+    batch = read_images(tmp_path / "values.npy").batch(np.array([2, 0]))
     assert torch.equal(batch, torch.from_numpy(values[[2, 0]]))
 
 
 def test_an_archive_may_bring_labels(tmp_path: Path) -> None:
-    images = np.zeros((4, 5, 5), np.uint8)
-    np.savez(tmp_path / "pile.npz", images=images, labels=np.arange(4))
-    pile = read_pile(tmp_path / "pile.npz")
-    assert pile.batch(np.arange(4)).shape == (4, 1, 5, 5)
-    np.savez(tmp_path / "bad.npz", images=images, labels=np.arange(3))
+    pixels = np.zeros((4, 5, 5), np.uint8)
+    np.savez(tmp_path / "images.npz", images=pixels, labels=np.arange(4))
+    images = read_images(tmp_path / "images.npz")
+    assert images.batch(np.arange(4)).shape == (4, 1, 5, 5)
+    np.savez(tmp_path / "bad.npz", images=pixels, labels=np.arange(3))
     with pytest.raises(ValueError, match="4 images"):
-        read_pile(tmp_path / "bad.npz")
+        read_images(tmp_path / "bad.npz")
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_an_archive_may_bring_labels(tmp_path: Path) -> None:
 def test_arrays_of_another_kind_are_refused(tmp_path: Path, array: np.ndarray) -> None:
     np.save(tmp_path / "array.npy", array)
     with pytest.raises(ValueError, match=r"array\.npy"):
-        read_pile(tmp_path / "array.npy")
+        read_images(tmp_path / "array.npy")
 
 
 def test_a_path_that_is_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        read_pile(tmp_path / "nowhere")
+        read_images(tmp_path / "nowhere")
     (tmp_path / "text.txt").write_text("hello")
     with pytest.raises(ValueError, match="folder"):
-        read_pile(tmp_path / "text.txt")
+        read_images(tmp_path / "text.txt")
     with pytest.raises(ValueError, match="no images"):
-        read_pile(tmp_path)
+        read_images(tmp_path)

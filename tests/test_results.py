@@ -91,16 +91,26 @@ def test_the_pages_are_what_the_results_make_of_the_templates() -> None:
         assert file.read_text(encoding="utf-8") == text, f"{file.name}: run `make results`"
 
 
-def test_the_sources_are_the_networks_of_the_zoo() -> None:
-    assert (RESULTS / "sources.csv").read_text(encoding="utf-8") == script(
-        "collecting"
-    ).sources_csv()
+def test_tables_are_made_of_the_published_cells_and_the_networks_of_the_zoo() -> None:
+    made = script("collecting").derived()
+    for file, text in made.items():
+        assert file.read_text(encoding="utf-8") == text, f"{file.name}: run `make results`"
+    names = {file.stem for file in made}
+    assert {"sources", "tuning", "online", "digits"} < names
+    assert {file.stem for file in RESULTS.glob("table-*.csv")} < names
 
 
-@pytest.mark.parametrize("name", ["tuning", "online", "digits"])
-def test_what_is_said_of_the_cells_is_made_of_them(name: str) -> None:
-    made = getattr(script("collecting"), f"{name}_csv")()
-    assert (RESULTS / f"{name}.csv").read_text(encoding="utf-8") == made
+def test_only_files_that_differ_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = script("publish")
+    monkeypatch.setattr(publish, "ROOT", tmp_path)
+    same, other = tmp_path / "same.csv", tmp_path / "other.csv"
+    same.write_text("a,b\n", encoding="utf-8")
+    before = same.stat()
+    publish.write_changed({same: "a,b\n", other: "c\n"})
+    assert (same.stat().st_mtime_ns, same.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert other.read_text(encoding="utf-8") == "c\n"
 
 
 def test_published_cells_name_no_place_of_a_machine() -> None:

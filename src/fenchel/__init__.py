@@ -8,7 +8,7 @@ Tell it your training loss, wrap your model, keep predicting::
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fenchel._version import __version__
 from fenchel.adapters import (
@@ -35,7 +35,6 @@ from fenchel.losses import (
     ProbabilityLoss,
     Sparsemax,
     SquaredLoss,
-    derive,
 )
 from fenchel.names import register
 from fenchel.objectives import (
@@ -90,11 +89,26 @@ __all__ = [
     "register",
 ]
 
-_ON_DEMAND = ("bench", "data", "demo", "models", "performance", "predict", "report", "train")
+if TYPE_CHECKING:
+    from fenchel.losses import derive
+
+_ON_DEMAND = (
+    "bench",
+    "data",
+    "demo",
+    "models",
+    "paper",
+    "performance",
+    "predict",
+    "report",
+    "train",
+)
 """Packages that `import fenchel` does not load; the first use of `fenchel.data` and the like does."""
 
 
 def __getattr__(name: str) -> Any:
+    if name == "derive":
+        return import_module("fenchel.losses").derive
     if name in _ON_DEMAND:
         return import_module(f"fenchel.{name}")
     raise AttributeError(f"module 'fenchel' has no attribute {name!r}")

@@ -29,7 +29,7 @@ from fenchel.adapters.guards import check_model
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.outputs import Where
 from fenchel.adapters.parameters import Selection
-from fenchel.losses import Loss, from_torch, parse
+from fenchel.losses import Loss, parse
 from fenchel.methods import Descent, made_method
 from fenchel.methods.unmoved import BatchStatistics
 from fenchel.names import parse_spec, unknown
@@ -183,6 +183,8 @@ def _as_loss(trained_with: object) -> Loss | None:
         return trained_with
     if isinstance(trained_with, str):
         return parse(trained_with)
+    from fenchel.losses.derived.from_torch import from_torch  # not needed for losses of ours
+
     if (found := from_torch(trained_with)) is not None:
         return found
     hint = (

@@ -1,4 +1,4 @@
-"""Adapted predictions for a pile of images: what a practitioner needs, and what tells if it helped."""
+"""Adapted predictions for a images of images: what a practitioner needs, and what tells if it helped."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from fenchel.adapters import Adapter, Health, online
 from fenchel.data.formats.npy import read_npy, read_npz
-from fenchel.data.pictures import EXTENSIONS, Fit, PictureReader, pictures_by_class
-from fenchel.models.files import write_atomically
+from fenchel.data.pictures import EXTENSIONS, Crop, PictureReader, pictures_by_class
+from fenchel.files import write_atomically
 from fenchel.progress import progress
 
 COLLAPSE = 0.5
@@ -26,7 +26,7 @@ COLLAPSE = 0.5
 
 
 @dataclass(frozen=True)
-class Pile:
+class ImageFiles:
     """Images to predict, read a batch at a time; labels only if their folders or file give them."""
 
     names: Sequence[str]
@@ -47,13 +47,13 @@ class Pile:
         return values.permute(0, 3, 1, 2).float() / 255
 
 
-def read_pile(path: Path, *, size: int | None = None, mode: str = "RGB") -> Pile:
+def read_images(path: Path, *, size: int | None = None, mode: str = "RGB") -> ImageFiles:
     """A folder of images (in one folder a class, or not), an `.npy` file, or an `.npz` with labels.
 
     Arrays hold uint8 images (N, H, W, C) or (N, H, W), or floats that go to the model as they are.
     """
     if path.is_dir():
-        return _folder(path, Fit() if size is None else Fit(size, round(size * 8 / 7)), mode)
+        return _folder(path, Crop() if size is None else Crop(size, round(size * 8 / 7)), mode)
     if not path.is_file():
         raise FileNotFoundError(
             f"images come from a folder, an .npy or an .npz file; no {path} here."
@@ -74,23 +74,25 @@ def read_pile(path: Path, *, size: int | None = None, mode: str = "RGB") -> Pile
         raise ValueError(
             f"{path}: {len(images)} images need as many labels; found {len(integers)}."
         )
-    return Pile([str(row) for row in range(len(images))], images.__getitem__, integers)
+    return ImageFiles([str(row) for row in range(len(images))], images.__getitem__, integers)
 
 
-def _folder(path: Path, fit: Fit, mode: str) -> Pile:
+def _folder(path: Path, fit: Crop, mode: str) -> ImageFiles:
     classes = sorted(
         entry.name for entry in path.iterdir() if entry.is_dir() and entry.name[0] != "."
     )
     files, labels = pictures_by_class(path, classes)
     if files:
         names = tuple(classes)
-        return Pile(files, PictureReader(path, files, fit, mode), np.array(labels, np.int64), names)
+        return ImageFiles(
+            files, PictureReader(path, files, fit, mode), np.array(labels, np.int64), names
+        )
     files = sorted(entry.name for entry in path.iterdir() if entry.suffix.lower() in EXTENSIONS)
     if not files:
         raise ValueError(
             f"{path}: no images found ({', '.join(sorted(EXTENSIONS))}). Check the folder."
         )
-    return Pile(files, PictureReader(path, files, fit, mode))
+    return ImageFiles(files, PictureReader(path, files, fit, mode))
 
 
 def _check_array(images: npt.NDArray[Any], path: Path) -> None:
@@ -106,7 +108,7 @@ def _check_array(images: npt.NDArray[Any], path: Path) -> None:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What came out, row by row in the pile's own order, with the source model's word beside it."""
+    """What came out, row by row in the images's own order, with the source model's word beside it."""
 
     names: Sequence[str]
     predicted: npt.NDArray[np.int64]
@@ -175,14 +177,14 @@ class Predictions:
 
 def predict(
     adapter: Adapter,
-    pile: Pile,
+    images: ImageFiles,
     *,
     batch_size: int = 200,
     shuffle: bool | None = None,
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> Predictions:
-    """Adapt on the pile, batch after batch, and predict every image once.
+    """Adapt on the images, batch after batch, and predict every image once.
 
     Images sorted by class make every batch a biased sample, so those in class folders are shuffled
     by default; others keep their order, as a stream would. Batches differ by one image at most in
@@ -190,15 +192,15 @@ def predict(
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; got {batch_size}.")
-    order = np.arange(len(pile), dtype=np.int64)
-    if pile.labels is not None if shuffle is None else shuffle:
+    order = np.arange(len(images), dtype=np.int64)
+    if images.labels is not None if shuffle is None else shuffle:
         order = np.random.default_rng(seed).permutation(order)
-    predicted = np.zeros(len(pile), np.int64)
-    source = np.zeros(len(pile), np.int64)
-    confidence = np.zeros(len(pile), np.float64)
-    parts = np.array_split(order, math.ceil(len(pile) / batch_size))
-    batches = (_Rows(rows, pile.batch(rows).to(device)) for rows in parts)
-    with progress("adapting", total=len(pile)) as bar:
+    predicted = np.zeros(len(images), np.int64)
+    source = np.zeros(len(images), np.int64)
+    confidence = np.zeros(len(images), np.float64)
+    parts = np.array_split(order, math.ceil(len(images) / batch_size))
+    batches = (_Rows(rows, images.batch(rows).to(device)) for rows in parts)
+    with progress("adapting", total=len(images)) as bar:
         for batch, output in online(adapter, batches):
             rows = batch.rows
             source[rows] = _scores(adapter, _source_output(adapter, batch.inputs)).argmax(-1).cpu()
@@ -207,19 +209,19 @@ def predict(
             confidence[rows] = scores.softmax(-1).amax(-1).cpu()
             bar.advance(len(rows))
     return Predictions(
-        names=pile.names,
+        names=images.names,
         predicted=predicted,
         confidence=confidence,
         source_predicted=source,
-        labels=pile.labels,
-        classes=pile.classes,
+        labels=images.labels,
+        classes=images.classes,
         health=adapter.health(),
     )
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """A batch of a pile, and which of its images they are."""
+    """A batch of a images, and which of its images they are."""
 
     rows: npt.NDArray[np.int64]
     inputs: Tensor

@@ -129,7 +129,7 @@ def test_the_cells_of_a_driver_that_vanished_elsewhere_are_taken_over(plan, tmp_
 def test_claims_are_renewed_while_a_cell_takes_longer_than_the_lease(plan, tmp_path):
     with Store(tmp_path / "s.sqlite") as store:
         slow = Counting(pause=0.5)
-        one = dataclasses.replace(plan, jobs=plan.jobs[:1], asked=())
+        one = dataclasses.replace(plan, jobs=plan.jobs[:1], requests=())
         thread_store = Store(store.path)
         thread = threading.Thread(
             target=run_plan, args=(one, thread_store, slow), kwargs={"lease_seconds": 0.15}

@@ -47,7 +47,7 @@ def plan(make_sweep):
     wrong_cell = dataclasses.replace(jobs[0].cell, model_digest="0" * 64)
     jobs[0] = dataclasses.replace(jobs[0], cell=wrong_cell)
     jobs[1] = dataclasses.replace(jobs[1], checkpoint="gone.safetensors")
-    return dataclasses.replace(reset, jobs=tuple(jobs), asked=())
+    return dataclasses.replace(reset, jobs=tuple(jobs), requests=())
 
 
 def test_the_executors_are_registered():

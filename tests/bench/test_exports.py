@@ -26,7 +26,7 @@ def results(tmp_path, plan):
     """A store with real results, a failure whose text is nasty, and a loss that is no number."""
     with Store(tmp_path / "results.sqlite") as store, make_executor("serial") as executor:
         store.add_plan(plan)
-        run_plan(dataclasses.replace(plan, jobs=plan.jobs[:-2], asked=()), store, executor)
+        run_plan(dataclasses.replace(plan, jobs=plan.jobs[:-2], requests=()), store, executor)
         nasty = 'ValueError: "quoted", comma,\r\nsecond line; =1+1 é'
         failed = Record(cell=plan.jobs[-2].cell, status="failed", error=nasty, traceback="T\n")
         odd = Record(
@@ -66,8 +66,8 @@ def test_a_store_continues_from_an_export_without_loss(results, tmp_path, write,
         assert import_file(again, file) == (count, 0)
         assert import_file(again, file) == (0, count)
         assert write(again, timings=timings) == text
-        assert again.asked() == {
-            key: names for key, names in results.asked().items() if key in again.statuses()
+        assert again.requests() == {
+            key: names for key, names in results.requests().items() if key in again.statuses()
         }
 
 

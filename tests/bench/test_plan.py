@@ -65,7 +65,7 @@ def test_equal_objectives_of_a_cross_entropy_source_run_once(make_sweep, cross_e
     plan = make_plan(make_sweep(methods=methods, checkpoints=[str(cross_entropy_network)]))
     assert len(plan.jobs) == 2 * 2
     for job in plan.jobs:
-        assert {name.method for name in plan.asked if name.key == job.cell.key} == set(names)
+        assert {name.method for name in plan.requests if name.key == job.cell.key} == set(names)
 
 
 def test_they_differ_for_a_poly_source(make_sweep):
@@ -167,7 +167,7 @@ def test_tuned_settings_come_from_the_file(make_sweep, tmp_path):
     plan = make_plan(make_sweep(methods=methods))
     cell = plan.jobs[0].cell
     assert (cell.learning_rate, cell.temperature, cell.optimizer) == (0.25, 3.0, "adam")
-    assert plan.asked[0].selection == "tuned on spatter"
+    assert plan.requests[0].selection == "tuned on spatter"
     with pytest.raises(ValueError, match="unknown tuned method"):
         make_plan(make_sweep(methods=[MethodChoice(name="hard", tuned=str(file))]))
     file.write_text(json.dumps(values | {"format": "x"}))

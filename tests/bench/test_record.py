@@ -45,6 +45,7 @@ CHANGES = {
     "statistics": 0.1,
     "parameters": ("conv",),
     "episodic": True,
+    "plugins": {"my_method.py": "d3"},
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fenchel.bench.driver import run_plan
 from fenchel.bench.executors.serial import Serial
-from fenchel.bench.plan import Asked, make_plan
+from fenchel.bench.plan import Request, make_plan
 from fenchel.bench.record import Record
 from fenchel.bench.selection import Grid, final_plan, select, tuning_plan
 from fenchel.bench.store import Store
@@ -78,7 +78,7 @@ def test_no_test_corruption_is_ever_opened(tmp_path, make_sweep, make_network, m
     plan = tuning_plan(sweep, SMALL)
     with Store(tmp_path / "s.sqlite") as store:
         summary = run_plan(plan, store, Serial())
-        tuned = select(store.records(), store.asked(), SMALL)
+        tuned = select(store.records(), store.requests(), SMALL)
     assert (summary.done, summary.failed) == (16, 0)
     assert tuned.choices[0].trials == 4
     assert set(opened) == set(VALIDATION_CORRUPTIONS)
@@ -92,7 +92,7 @@ def test_records_of_test_corruptions_are_refused(make_sweep):
     with pytest.raises(
         ValueError, match=r"validation corruptions alone .* got sklearn-digits, contrast"
     ):
-        select([record], {record.key: [Asked(record.key, "conjugate")]}, SMALL)
+        select([record], {record.key: [Request(record.key, "conjugate")]}, SMALL)
 
 
 def test_data_without_validation_corruptions_are_refused(make_sweep):
@@ -121,7 +121,7 @@ def made_up(plan, error_of):
 
 def asked_of(plan):
     asked = {}
-    for name in plan.asked:
+    for name in plan.requests:
         asked.setdefault(name.key, []).append(name)
     return asked
 

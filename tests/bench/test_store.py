@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from fenchel.bench.owners import is_dead, new_owner, release_the_dead
-from fenchel.bench.plan import Asked, Plan, make_plan
+from fenchel.bench.plan import Plan, Request, make_plan
 from fenchel.bench.record import Record
 from fenchel.bench.store import Store, StoreError
 
@@ -60,11 +60,11 @@ def test_records_come_back_whole_and_sorted(store, plan):
 
 
 def test_the_plan_is_remembered_with_the_names_that_were_asked_for(store, plan):
-    extra = Asked(plan.keys[0], "another name", "tuned on spatter")
-    store.add_plan(dataclasses.replace(plan, asked=(*plan.asked, extra)))
+    extra = Request(plan.keys[0], "another name", "tuned on spatter")
+    store.add_plan(dataclasses.replace(plan, requests=(*plan.requests, extra)))
     store.add_plan(plan)
     assert {cell.key for cell in store.cells()} == set(plan.keys)
-    assert set(store.asked()[plan.keys[0]]) == {plan.asked[0], extra}
+    assert set(store.requests()[plan.keys[0]]) == {plan.requests[0], extra}
 
 
 def test_counts_tell_done_failed_running_and_pending(store, plan):

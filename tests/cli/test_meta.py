@@ -179,10 +179,10 @@ def test_the_wrong_source_is_refused(fenchel):
 
 def test_the_sweep_runs_what_has_a_source_and_names_the_rest(fenchel, trained, monkeypatch):
     made = grid.Source(data="sklearn-digits", architecture="digit_network")
-    there = grid.Entry(
+    there = grid.GridEntry(
         name="there", group="losses", source=made, data="sklearn-digits", task_loss="squared"
     )
-    missing = grid.Entry(name="missing", group="digits", source=grid.Source(data="svhn"))
+    missing = grid.GridEntry(name="missing", group="digits", source=grid.Source(data="svhn"))
     monkeypatch.setitem(grid.GRIDS, "tiny", (there, missing))
     short = ("--epochs", 1, "--batches", 2, "--every", 2, "--batch-size", 40, "--limit", 60)
     command = ("meta", "sweep", "--preset", "tiny", "--sources", ".", *short, "--out", "swept")

@@ -13,12 +13,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fenchel.bench.presets import PRESETS
 from fenchel.bench.sources import opened_checkpoint, opened_file, opened_shift
 from fenchel.cli import app, main
 from fenchel.data import DATASETS
 from fenchel.data.home import dataset_folder
 from fenchel.models import Checkpoint, Metadata, build
+from fenchel.paper import PRESETS
 
 
 @pytest.fixture(autouse=True)

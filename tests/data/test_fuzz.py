@@ -20,7 +20,7 @@ from fenchel.data.formats.idx import read_idx, write_idx
 from fenchel.data.formats.libsvm import read_libsvm
 from fenchel.data.formats.mat import read_mat
 from fenchel.data.formats.npy import read_npy, read_npz
-from fenchel.data.pictures import Fit, read_picture
+from fenchel.data.pictures import Crop, read_picture
 from fenchel.data.sets.cifar import read_python
 from fenchel.data.sets.svhn import read_digits
 
@@ -109,8 +109,8 @@ CASES = {
     "cifar-binary": (cifar_binary, lambda path: read_binary(path, 1)),
     "cifar-pickle": (cifar_pickle, read_cifar_pickle),
     "cifar-python": (cifar_pickle, lambda path: read_python(path, "labels")),
-    "png": (png, lambda path: read_picture(path, Fit())),
-    "jpeg": (jpeg, lambda path: read_picture(path, Fit())),
+    "png": (png, lambda path: read_picture(path, Crop())),
+    "jpeg": (jpeg, lambda path: read_picture(path, Crop())),
     "tar": (tar, unpack),
     "zip": (zip_, unpack),
 }

@@ -8,8 +8,8 @@ import pytest
 
 from fenchel.data import DATASETS
 from fenchel.data.fetching import verify as verify_module
-from fenchel.data.fetching.recipe import md5_of
 from fenchel.data.fetching.verify import verify
+from fenchel.files import md5_of
 
 
 def statuses(path, **options):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fenchel.losses.krylov import gmres
+from fenchel.losses.derived.krylov import gmres
 
 
 def product(matrix: Tensor) -> Callable[[Tensor], Tensor]:

@@ -9,8 +9,8 @@ import torch
 from safetensors import safe_open
 
 from fenchel import models
+from fenchel.files import safetensors_bytes, write_atomically
 from fenchel.models import Checkpoint, Metadata, load_checkpoint, read_metadata
-from fenchel.models.files import safetensors_bytes, write_atomically
 
 
 def example(**changes) -> Checkpoint:

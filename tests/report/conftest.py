@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fenchel.bench.plan import Asked
+from fenchel.bench.plan import Request
 from fenchel.bench.record import Cell, CellShift, Record, pack_mask
 from fenchel.bench.store import Store
 
@@ -73,11 +73,13 @@ def failed(made: Cell, error: str) -> Record:
 def make_store(tmp_path: Path) -> Callable[..., Path]:
     """Write records to a store, each under the name of its method and under further ones."""
 
-    def make(records: Sequence[Record], also: Sequence[Asked] = (), name: str = "results") -> Path:
+    def make(
+        records: Sequence[Record], also: Sequence[Request] = (), name: str = "results"
+    ) -> Path:
         path = tmp_path / f"{name}.sqlite"
         with Store(path) as store:
             for item in records:
-                names = [Asked(item.key, item.cell.method)]
+                names = [Request(item.key, item.cell.method)]
                 store.add_record(item, [*names, *(a for a in also if a.key == item.key)])
         return path
 

@@ -11,11 +11,15 @@ import pytest
 from matplotlib import rcParams
 from matplotlib.figure import Figure
 
-from fenchel.bench.gaussians import GaussianOutcome, GaussianSettings
-from fenchel.report.by_corruption import error_by_corruption_figure
-from fenchel.report.by_severity import error_by_severity_figure
+from fenchel.paper.gaussian_experiment import GaussianOutcome, GaussianSettings
+from fenchel.paper.gaussian_figure import (
+    gaussian_csv,
+    gaussian_figure,
+    gaussian_table,
+    gaussian_verdict,
+)
 from fenchel.report.curves import curves_csv, online_error_figure, task_loss_figure
-from fenchel.report.gaussians import gaussian_csv, gaussian_figure, gaussian_table, gaussian_verdict
+from fenchel.report.errors import error_by_corruption_figure, error_by_severity_figure
 from fenchel.report.heatmap import heat_map_figure
 from fenchel.report.style import as_svg, save
 from fenchel.report.tables import Measurement, error_table

@@ -8,7 +8,7 @@ import io
 import pytest
 from rich.console import Console
 
-from fenchel.report.layout import Entry, Layout, to_csv, to_latex, to_markdown, to_terminal
+from fenchel.report.layout import Layout, TableEntry, to_csv, to_latex, to_markdown, to_terminal
 from fenchel.report.tables import error_table
 
 TABLE = error_table(
@@ -61,7 +61,7 @@ def test_csv_has_full_precision_and_quotes_what_it_must() -> None:
 
 @pytest.mark.parametrize("nasty", ["[red]x[/red]", "a|b", "a_b&c%$#{}~^\\", "**x**", "<b>"])
 def test_text_from_data_is_never_markup(nasty: str) -> None:
-    layout = Layout(nasty, ("name", "value"), ((Entry(nasty), Entry("1")),))
+    layout = Layout(nasty, ("name", "value"), ((TableEntry(nasty), TableEntry("1")),))
     assert nasty in printed(layout)
     row = next(line for line in to_markdown(layout).splitlines() if line.endswith("| 1 |"))
     assert row.replace("\\|", "").count("|") == 3
@@ -74,7 +74,7 @@ def test_text_from_data_is_never_markup(nasty: str) -> None:
 
 def test_a_row_of_the_wrong_length_is_refused() -> None:
     with pytest.raises(ValueError, match="2 headings"):
-        Layout("", ("a", "b"), ((Entry("x"),),))
+        Layout("", ("a", "b"), ((TableEntry("x"),),))
 
 
 def test_ties_are_all_bold_and_missing_cells_are_dashes() -> None:

@@ -11,15 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from fenchel.bench.presets import PRESETS
-from fenchel.bench.presets.meta_pieces import Learned, MetaOutcome
 from fenchel.data.corruptions import TEST_CORRUPTIONS
 from fenchel.objectives import LearnedObjective, LossNetwork, Objective, Quadratic, ScaledEntropy
-from fenchel.report.learned_grid import learned_grid_figure
-from fenchel.report.learned_numbers import error_table, fit_table, learned_csv
-from fenchel.report.learned_page import write_learned_page
-from fenchel.report.learned_summary import errors_csv, fits_csv
-from fenchel.report.learned_verdict import learned_verdict, paired_difference
+from fenchel.paper import PRESETS
+from fenchel.paper.learned import Learned, MetaOutcome
+from fenchel.paper.learned_numbers import (
+    error_table,
+    errors_csv,
+    fit_table,
+    fits_csv,
+    learned_csv,
+    learned_verdict,
+    paired_difference,
+)
+from fenchel.paper.learned_page import learned_grid_figure, write_learned_page
 from fenchel.report.style import save
 from fenchel.train.meta import fit
 from fenchel.train.meta.score import Errors

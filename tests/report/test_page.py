@@ -98,9 +98,11 @@ def test_figures_and_tables_are_written_in_every_format(
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
     if not CHROMIUM.exists():
-        pytest.skip("there is no chromium")
+        pytest.skip("there is no browser; install Debian's (apt-get install chromium)")
+    # Root has no sandbox, and containers give shared memory too small for a page.
+    flags = ["--no-sandbox", "--disable-dev-shm-usage"]
     with playwright.sync_playwright() as tools:
-        started = tools.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        started = tools.chromium.launch(executable_path=str(CHROMIUM), args=flags)
         yield started
         started.close()
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fenchel.bench.plan import Asked
+from fenchel.bench.plan import Request
 from fenchel.bench.record import CellShift, Record
 from fenchel.report.listings import (
     errors_csv,
@@ -82,7 +82,7 @@ def test_a_cell_asked_for_by_two_names_has_two_rows(
     made: SimpleNamespace, make_store: MakeStore
 ) -> None:
     shared = made.record(made.cell("conjugate", "fog", loss="cross-entropy"))
-    path = make_store([shared], [Asked(shared.key, "entropy"), Asked(shared.key, "soft")])
+    path = make_store([shared], [Request(shared.key, "entropy"), Request(shared.key, "soft")])
     (section,) = read_results(path).sections
     table = section.table()
     assert table.rows == ("entropy", "soft", "conjugate")
@@ -95,7 +95,7 @@ def test_labels_tell_ways_of_one_method_apart_by_what_differs(made: SimpleNamesp
     records = [made.record(made.cell("conjugate", "fog", temperature=t)) for t in (1.0, 2.0)]
     records.append(made.record(made.cell("bn", "fog")))
     (section,) = sections_of(records, {})
-    assert list(section.ways) == ["bn", "conjugate, T 1", "conjugate, T 2"]
+    assert list(section.configurations) == ["bn", "conjugate, T 1", "conjugate, T 2"]
 
 
 def test_heat_maps_need_a_grid_and_leave_out_unfinished_points(made: SimpleNamespace) -> None:

@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 from fenchel.data import from_arrays
 from fenchel.losses import CrossEntropy
-from fenchel.train import Recipe, Run
+from fenchel.train import Recipe, TrainingRun
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +38,6 @@ def make_run(digits, tmp_path):
             "out": tmp_path / name,
             "threads": 1,
         }
-        return Run(**{**fields, **changes})
+        return TrainingRun(**{**fields, **changes})
 
     return make

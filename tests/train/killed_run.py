@@ -15,10 +15,10 @@ import numpy as np
 
 from fenchel.data import from_arrays
 from fenchel.losses import PolyLoss
-from fenchel.train import Recipe, Run, source, train
+from fenchel.train import Recipe, TrainingRun, source, train
 
 
-def run_in(folder: Path) -> Run:
+def run_in(folder: Path) -> TrainingRun:
     """The run: 4 epochs of 20 steps, the best of them kept, saved after every step."""
     draws = np.random.default_rng(0)
     pixels = draws.integers(0, 256, (600, 8, 8, 1)).astype(np.uint8)
@@ -31,7 +31,7 @@ def run_in(folder: Path) -> Run:
         schedule="one-cycle",
         augmentation="pad-crop:padding=1",
     )
-    return Run(
+    return TrainingRun(
         data=from_arrays("halves", pixels, labels.astype(int), split="train"),
         test=from_arrays("halves", pixels[:50], labels[:50].astype(int)),
         model="resnet26",

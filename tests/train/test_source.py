@@ -9,7 +9,7 @@ import torch
 from fenchel.data import from_arrays
 from fenchel.losses import LOSSES, ExponentialLoss, Signed, SquaredLoss, parse
 from fenchel.models import MODELS, load_checkpoint
-from fenchel.train import Recipe, Run, preset, source, state, train
+from fenchel.train import Recipe, TrainingRun, preset, source, state, train
 from fenchel.train.reporting import Reporter
 
 SPECS = [name for name in LOSSES if not isinstance(LOSSES[name].labels, Signed)]
@@ -271,7 +271,7 @@ def test_a_linear_classifier_learns_gaussians_with_the_exponential_loss(tmp_path
         for rows in (slice(0, 3000), slice(3000, 4000))
     ]
     result = train(
-        Run(
+        TrainingRun(
             data=clouds[0],
             test=clouds[1],
             model="linear",

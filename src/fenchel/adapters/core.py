@@ -127,7 +127,7 @@ class Core:
         return inputs.in_channels_last() if prefers else inputs
 
     def _prefers_channels_last(self, samples: Tensor) -> bool:
-        """Asked for, or a batch of images so large that the faster convolutions pay."""
+        """Request for, or a batch of images so large that the faster convolutions pay."""
         if samples.ndim != 4 or not samples.is_floating_point():
             return False
         if self.settings.channels_last is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fenchel.bench.plan import Asked
+from fenchel.bench.plan import Request
 from fenchel.bench.record import MEASURED, SCHEMA_VERSION, Cell, Record, canonical_json
 from fenchel.bench.store import Store
 
@@ -46,7 +46,7 @@ def columns(*, timings: bool = False, plugins: bool = False) -> tuple[str, ...]:
 
 def rows(store: Store, *, timings: bool = False) -> Iterator[dict[str, Any]]:
     """Every record as a flat mapping from column to plain value."""
-    asked = store.asked()
+    asked = store.requests()
     shown = columns_of(store, timings=timings)
     for record in store.records():
         values = record.to_json()
@@ -131,14 +131,14 @@ def _csv_rows(text: str) -> Iterator[Mapping[str, Any]]:
         yield {column: _read(column, value) for column, value in line.items()}
 
 
-def _record_of(row: Mapping[str, Any]) -> tuple[Record, list[Asked]]:
+def _record_of(row: Mapping[str, Any]) -> tuple[Record, list[Request]]:
     cell = {name: row[name] for name in _CELL_FIELDS if name in row or name not in _NOT_ALWAYS}
     record = Record.from_json(
         {"cell": cell, **{name: row[name] for name in _RECORD_FIELDS if name in row}}
     )
     if record.key != row["key"]:
         raise ValueError(f"the cell of {row['key']} has the key {record.key}")
-    return record, [Asked(record.key, *names) for names in row["asked"]]
+    return record, [Request(record.key, *names) for names in row["asked"]]
 
 
 def _written(value: Any) -> str:

@@ -34,7 +34,7 @@ GIVEN = "given"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """The name under which a sweep asked for a cell, and how its hyper-parameters were chosen."""
 
     key: str
@@ -47,7 +47,7 @@ class Plan:
     """Jobs without repetition, and every name under which a cell was asked for."""
 
     jobs: tuple[Job, ...]
-    asked: tuple[Asked, ...]
+    requests: tuple[Request, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -64,10 +64,10 @@ class _Source:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """One way to adapt one model: the fields of the cell, and the name it was asked by."""
+class _Configuration:
+    """One way to adapt one model: the fields of the cell, and the name that the sweep gave it."""
 
-    asked: str
+    name: str
     selection: str
     fields: dict[str, Any]
 
@@ -79,24 +79,26 @@ def make_plan(sweep: Sweep, *, limit: int | None = None, device: str = "cpu") ->
     """
     plugins = loaded_plugins()
     jobs: dict[str, Job] = {}
-    asked: dict[Asked, None] = {}
+    requests: dict[Request, None] = {}
     sources = [_open_source(name, sweep.folder, device) for name in sweep.checkpoints]
     tuned = _read_all_tuned(sweep.methods)
-    ways = [list(_ways(sweep, source, tuned)) for source in sources]
+    configurations = [list(_configurations(sweep, source, tuned)) for source in sources]
     for data in sweep.data:
         data = data if limit is None else replace(data, limit=limit)
         for shifts in _streams(data, sweep.stream.setting):
-            for source, its_ways in zip(sources, ways, strict=True):
+            for source, its_configurations in zip(sources, configurations, strict=True):
                 _check_fit(source, data, shifts)
                 for seed in sweep.seeds:
                     base, samples = _base(sweep, data, shifts, source, seed)
-                    for way in its_ways:
-                        cell = Cell(**base, **way.fields)
+                    for configuration in its_configurations:
+                        cell = Cell(**base, **configuration.fields)
                         cell = replace(cell, plugins=_plugins_of(cell))
                         job = Job(cell, str(source.path), shifts, samples, device, plugins)
                         jobs.setdefault(cell.key, job)
-                        asked.setdefault(Asked(cell.key, way.asked, way.selection))
-    return Plan(tuple(jobs.values()), tuple(asked))
+                        requests.setdefault(
+                            Request(cell.key, configuration.name, configuration.selection)
+                        )
+    return Plan(tuple(jobs.values()), tuple(requests))
 
 
 def _open_source(name: str, folder: Path, device: str) -> _Source:
@@ -109,7 +111,9 @@ def _read_all_tuned(methods: Sequence[MethodChoice]) -> dict[str, Tuned]:
     return {choice.tuned: read_tuned(choice.tuned) for choice in methods if choice.tuned}
 
 
-def _ways(sweep: Sweep, source: _Source, tuned: dict[str, Tuned]) -> Iterator[_Way]:
+def _configurations(
+    sweep: Sweep, source: _Source, tuned: dict[str, Tuned]
+) -> Iterator[_Configuration]:
     """Every method at every point of its grid."""
     loss = parse(source.checkpoint.loss_spec)
     defaults = {
@@ -132,7 +136,7 @@ def _ways(sweep: Sweep, source: _Source, tuned: dict[str, Tuned]) -> Iterator[_W
                 loss,
                 source.checkpoint.preprocessing,
             )
-            yield _Way(choice.name, selection, fields)
+            yield _Configuration(choice.name, selection, fields)
 
 
 def _streams(data: DataChoice, setting: str) -> Iterator[tuple[ShiftSource, ...]]:

@@ -62,7 +62,7 @@ class Cell:
         metric: `accuracy` or `mean-class-accuracy`.
         setting, order, concentration, batch_size, limit, seed: of the stream; see `Stream`.
         architecture, loss, model_digest: the source model and the loss it was trained with.
-        method: the canonical name; a sweep may have asked for it by others (`Store.asked`).
+        method: the canonical name; a sweep may have asked for it by others (`Store.requests`).
         options: of the method's objective, such as `threshold` or `q`, defaults included.
         temperature, optimizer, learning_rate: None where no parameter moves.
         plugins: the files that brought the method, loss or data set, with digests of their content.

@@ -31,7 +31,6 @@ from fenchel.bench.sources import Job, ingredients
 from fenchel.data.stream import Batch, Shift, Stream
 from fenchel.losses import Loss, parse
 from fenchel.models import Checkpoint
-from fenchel.train.examples import predictions_of, targets_of
 
 
 def run_job(job: Job) -> Record:
@@ -177,8 +176,8 @@ class _Score:
         """Compare the predictions of a batch with its labels."""
         labels = batch.reveal_labels()
         with torch.no_grad():
-            task_loss = self.loss(logits, targets_of(self.loss, labels)).double().mean()
-        predicted = predictions_of(self.loss, self._possible(logits))
+            task_loss = self.loss(logits, self.loss.labels.targets(labels)).double().mean()
+        predicted = self.loss.labels.predictions(self._possible(logits))
         self.sizes.append(len(batch))
         self.task_losses.append(float(task_loss))
         self.wrong.append((predicted != labels).cpu().numpy())

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fenchel.bench.plan import Asked, Plan, make_plan
+from fenchel.bench.plan import Plan, Request, make_plan
 from fenchel.bench.record import Cell, Record
 from fenchel.bench.sweep import DataChoice, MethodChoice, Sweep
 from fenchel.bench.tuned import Choice, Tuned
@@ -64,7 +64,7 @@ def tuning_plan(sweep: Sweep, grid: Grid, *, limit: int | None = None, device: s
 
 
 def final_plan(
-    longer: Plan, records: Iterable[Record], asked: Mapping[str, Sequence[Asked]], grid: Grid
+    longer: Plan, records: Iterable[Record], asked: Mapping[str, Sequence[Request]], grid: Grid
 ) -> Plan:
     """Of the trials of `longer`, those that did best at their rate in the records of a shorter tuning.
 
@@ -83,7 +83,7 @@ def one_of_each_rate(longer: Plan) -> Plan:
     """As many of its trials as a `final_plan` has, for an estimate before anything was run."""
     cells = {job.cell.key: job.cell for job in longer.jobs}
     first: dict[tuple[Kind, float], Setting] = {}
-    for name in longer.asked:
+    for name in longer.requests:
         kind, setting = _kind(cells[name.key], name), _setting(cells[name.key])
         first.setdefault((kind, setting[0]), setting)
     return _part(longer, {(kind, setting) for (kind, _), setting in first.items()})
@@ -94,7 +94,7 @@ def _part(plan: Plan, wanted: Collection[tuple[Kind, Setting]]) -> Plan:
     cells = {job.cell.key: job.cell for job in plan.jobs}
     names = [
         name
-        for name in plan.asked
+        for name in plan.requests
         if (_kind(cells[name.key], name), _setting(cells[name.key])) in wanted
     ]
     keys = {name.key for name in names}
@@ -103,7 +103,7 @@ def _part(plan: Plan, wanted: Collection[tuple[Kind, Setting]]) -> Plan:
 
 def select(
     records: Iterable[Record],
-    asked: Mapping[str, Sequence[Asked]],
+    asked: Mapping[str, Sequence[Request]],
     grid: Grid,
     *,
     screened_on: int | None = None,
@@ -164,7 +164,7 @@ def _tuned_methods(methods: Sequence[MethodChoice], grid: Grid) -> list[MethodCh
 
 
 def _trials(
-    records: Iterable[Record], asked: Mapping[str, Sequence[Asked]]
+    records: Iterable[Record], asked: Mapping[str, Sequence[Request]]
 ) -> tuple[dict[Kind, Errors], list[Cell]]:
     """The errors of every setting, by kind, and the cells they come from."""
     trials: dict[Kind, Errors] = defaultdict(dict)
@@ -179,7 +179,7 @@ def _trials(
     return trials, cells
 
 
-def _kind(cell: Cell, name: Asked) -> Kind:
+def _kind(cell: Cell, name: Request) -> Kind:
     return cell.architecture, cell.loss, name.method
 
 

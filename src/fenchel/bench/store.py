@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from fenchel.bench.database import StoreError, damaged, explained, make_database, open_database
-from fenchel.bench.plan import Asked, Plan
+from fenchel.bench.plan import Plan, Request
 from fenchel.bench.record import MEASURED, Cell, Record, canonical_json
 
 __all__ = ["Counts", "Store", "StoreError"]
@@ -82,12 +82,12 @@ class Store:
         for (text,) in self._rows("SELECT cell FROM cells ORDER BY sort, key"):
             yield Cell.from_json(json.loads(text))
 
-    def asked(self) -> dict[str, tuple[Asked, ...]]:
+    def requests(self) -> dict[str, tuple[Request, ...]]:
         """For each key, the names under which its cell was asked for: a row of a table each."""
-        found: dict[str, list[Asked]] = {}
+        found: dict[str, list[Request]] = {}
         query = "SELECT key, method, selection FROM asked ORDER BY key, method, selection"
         for key, method, selection in self._rows(query):
-            found.setdefault(key, []).append(Asked(key, method, selection))
+            found.setdefault(key, []).append(Request(key, method, selection))
         return {key: tuple(names) for key, names in found.items()}
 
     def statuses(self) -> dict[str, str]:
@@ -108,13 +108,13 @@ class Store:
     def add_plan(self, plan: Plan) -> None:
         """Remember the cells of a plan and the names they were asked by; what is known stays."""
         with self._transaction() as connection:
-            self._add_cells(connection, (job.cell for job in plan.jobs), plan.asked)
+            self._add_cells(connection, (job.cell for job in plan.jobs), plan.requests)
 
-    def add_record(self, record: Record, asked: Iterable[Asked] = ()) -> bool:
+    def add_record(self, record: Record, asked: Iterable[Request] = ()) -> bool:
         """Store a result unless its cell has one; tells whether it was stored. Ends the claim."""
         return self.add_records([record], asked) == 1
 
-    def add_records(self, records: Iterable[Record], asked: Iterable[Asked] = ()) -> int:
+    def add_records(self, records: Iterable[Record], asked: Iterable[Request] = ()) -> int:
         """Store results of cells that have none, all at once; how many were stored."""
         stored = 0
         with self._transaction() as connection:
@@ -204,7 +204,7 @@ class Store:
             self._connection.execute("COMMIT")
 
     def _add_cells(
-        self, connection: sqlite3.Connection, cells: Iterable[Cell], asked: Iterable[Asked]
+        self, connection: sqlite3.Connection, cells: Iterable[Cell], asked: Iterable[Request]
     ) -> None:
         connection.executemany(
             "INSERT INTO cells VALUES (?, ?, ?) ON CONFLICT (key) DO NOTHING",

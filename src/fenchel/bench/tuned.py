@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fenchel.files import write_atomically
 from fenchel.methods import moves_parameters
-from fenchel.models.files import write_atomically
 from fenchel.names import unknown
 
 FORMAT = "fenchel-tuned-1"

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fenchel.cli.console import err, out, print_json
-from fenchel.cli.devices import pick_device
+from fenchel.cli.console import err, out, pick_device, print_json
 from fenchel.cli.imports import load_object
 from fenchel.names import parse_spec
 
@@ -100,13 +99,13 @@ def adapt_images(
     """
     from fenchel.adapters import METHODS
     from fenchel.api import adapt
-    from fenchel.models.files import safetensors_bytes, write_atomically
-    from fenchel.predict import predict, read_pile
+    from fenchel.files import safetensors_bytes, write_atomically
+    from fenchel.predict import predict, read_images
 
     place = pick_device(device)
     network, loss = _model(model, weights, trained_with)
     network = _normalised(network, mean, std).to(place)
-    pile = read_pile(images, size=size, mode="L" if gray else "RGB")
+    found_images = read_images(images, size=size, mode="L" if gray else "RGB")
     name, options = parse_spec(method)
     if "input_range" in METHODS[name].options() and not options.keys() & {"input_range", "mean"}:
         options["input_range"] = (0.0, 1.0)  # as images are read
@@ -122,11 +121,13 @@ def adapt_images(
         seed=seed,
         **options,
     )
-    found = predict(adapter, pile, batch_size=batch_size, shuffle=shuffle, seed=seed, device=place)
+    found = predict(
+        adapter, found_images, batch_size=batch_size, shuffle=shuffle, seed=seed, device=place
+    )
     found.to_csv(out_file)
     if save_adapted is not None:
         tensors = adapter.adapted_model().state_dict()
-        note = {"adapted_with": f"{method}, {len(pile)} images"}
+        note = {"adapted_with": f"{method}, {len(found_images)} images"}
         write_atomically(save_adapted, safetensors_bytes(tensors, note))
     _tell(found, method, out_file, save_adapted, json)
 

@@ -9,8 +9,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from fenchel.cli.console import EXIT_FAILURES, err, out, print_json
-from fenchel.cli.devices import pick_device
+from fenchel.cli.console import EXIT_FAILURES, err, out, pick_device, print_json
 from fenchel.names import unknown
 
 if TYPE_CHECKING:
@@ -206,7 +205,7 @@ def export(
 ) -> None:
     """Write every result as CSV or JSON: sorted, and the same for the same results."""
     from fenchel.bench.exports import FORMATS, as_csv, as_json
-    from fenchel.models.files import write_atomically
+    from fenchel.files import write_atomically
 
     by_name = "json" if out_file is not None and out_file.suffix == ".json" else "csv"
     kind = kind or by_name

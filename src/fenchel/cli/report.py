@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fenchel.cli.console import err
-from fenchel.cli.showing import FORMATS, check_format, show_tables
+from fenchel.cli.console import FORMATS, check_format, err, show_tables
 
 
 def report(

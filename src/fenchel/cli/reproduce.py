@@ -3,28 +3,154 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from fenchel.cli.console import EXIT_FAILURES, err, out
-from fenchel.cli.devices import pick_device
-from fenchel.cli.reproduce_meta import reproduce_learned
-from fenchel.cli.reproduce_output import missing_lines, note, save_figure, slug, tell
-from fenchel.cli.showing import FORMATS, check_format, show_tables
+from fenchel.cli.console import (
+    EXIT_FAILURES,
+    FORMATS,
+    check_format,
+    err,
+    out,
+    pick_device,
+    show_tables,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from matplotlib.figure import Figure
+
     from fenchel.bench.plan import Plan
-    from fenchel.bench.presets import Preset
-    from fenchel.bench.presets.available import PresetPlan
-    from fenchel.bench.presets.comparison import Comparison
     from fenchel.bench.record import Record
+    from fenchel.paper import Preset
+    from fenchel.paper.comparison import Comparison
+    from fenchel.paper.learned import MetaOutcome
+    from fenchel.paper.planning import PresetPlan
+
+
+def note(text: str) -> None:
+    """A line on standard error."""
+    tell(err, [text])
+
+
+def tell(console: Console, lines: Sequence[str]) -> None:
+    """Lines as they are, without markup."""
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+
+
+def missing_lines(planned: PresetPlan) -> list[str]:
+    """What is not here, for which lines, and how to get it."""
+    told = []
+    for item, lines in planned.missing.items():
+        told += [f"missing: {item.what}, for {'; '.join(lines)}", f"    get it: {item.how}"]
+    return told
+
+
+def slug(title: str) -> str:
+    """A title as a part of a file's name.
+
+    >>> slug("CIFAR-10-C, T = 1")
+    'cifar-10-c-t-1'
+    """
+    return "-".join(re.findall(r"[a-z0-9]+", title.lower()))
+
+
+def save_figure(figure: Figure, stem: Path) -> None:
+    """The figure in every format, beside one another."""
+    from fenchel.report.style import FORMATS, save
+
+    for suffix in FORMATS:
+        save(figure, stem.with_suffix(f".{suffix}"))
+
+
+def reproduce_learned(
+    planned: PresetPlan, where: Path, *, form: str, workers: int | None, device: str
+) -> None:
+    """Learn, fit, score and draw for every source that is here with all of its data."""
+    from fenchel.paper.learned import LENGTHS, run_tasks, tasks_of
+    from fenchel.progress import progress
+
+    tasks = tasks_of(planned, where, device)
+    note(f"{len(tasks)} tasks: {LENGTHS[planned.scale]}")
+    if tasks:
+        with progress("tasks", total=len(tasks)) as bar:
+            outcome = run_tasks(tasks, workers=workers or 1, done=lambda task: bar.advance())
+        _conclude(planned, outcome, where, form)
+    tell(out if form == "terminal" else err, missing_lines(planned))
+
+
+def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str) -> None:
+    """Print tables and verdict; write the rows, the figure and the page."""
+    from fenchel.files import write_atomically
+    from fenchel.paper.learned_numbers import (
+        error_table,
+        errors_csv,
+        fit_table,
+        fits_csv,
+        learned_csv,
+        learned_verdict,
+    )
+    from fenchel.paper.learned_page import learned_grid_figure, write_learned_page
+
+    preset, numbers = planned.preset, learned_csv(outcome)
+    tables = [error_table(outcome, preset.lines), fit_table(outcome)]
+    verdict = learned_verdict(outcome)
+    show_tables(tables, form, numbers)
+    notes = [f"note: {text}" for text in preset.notes]
+    tell(out if form == "terminal" else err, [*verdict, *notes])
+    for suffix, text in {
+        "": numbers,
+        "-errors": errors_csv(outcome, preset.lines),
+        "-fits": fits_csv(outcome),
+    }.items():
+        write_atomically(where / f"{preset.name}{suffix}.csv", text.encode())
+    figure = learned_grid_figure(outcome.learned)
+    save_figure(figure, where / preset.name)
+    write_learned_page(
+        where / "report.html",
+        tables=tables,
+        figure=figure,
+        verdict=verdict,
+        protocol=_protocol(planned, outcome),
+        notes=preset.notes,
+    )
+    note(f"results: {where}")
+
+
+def _protocol(planned: PresetPlan, outcome: MetaOutcome) -> dict[str, str]:
+    from fenchel.paper.learned import LENGTHS
+
+    scale = planned.lines[0].scale
+    first = outcome.learned[0]
+    learned = first.objective.protocol
+    split = learned["target"]["split"]
+    return {
+        "scale": f"{planned.scale}: {scale}",
+        "learning": f"{LENGTHS[planned.scale]}, on {split['learn']['images']} images under "
+        f"{', '.join(learned['target']['corruptions'])}",
+        "scoring": f"online on {split['score']['images']} other images a corruption, reset for each, "
+        "prediction after the update",
+        "fits": f"to {first.fits.samples} logits of the source on the images learned on",
+        "sources": "; ".join(
+            dict.fromkeys(
+                f"{entry.source}: {entry.objective.protocol['source']['architecture']} "
+                f"{entry.objective.protocol['source']['digest'][:12]}"
+                for entry in outcome.learned
+            )
+        ),
+    }
+
 
 LIST = "list"
+
 HOME = Path("reproduce")
 
 
@@ -75,9 +201,9 @@ def reproduce(
 
         fenchel reproduce table-poly --scale smoke --checkpoints runs
     """
-    from fenchel.bench.presets import PRESETS, SCALES
-    from fenchel.bench.presets.comparison import compare
     from fenchel.names import unknown
+    from fenchel.paper import PRESETS, SCALES
+    from fenchel.paper.comparison import compare
 
     if name == LIST:
         _list()
@@ -108,7 +234,7 @@ def reproduce(
 
 
 def _list() -> None:
-    from fenchel.bench.presets import PRESETS
+    from fenchel.paper import PRESETS
 
     if not out.is_terminal:
         print("\n".join(PRESETS))
@@ -124,9 +250,9 @@ def _list() -> None:
 def _planned(
     preset: Preset, scale: str, checkpoints: Sequence[Path] | None, device: str
 ) -> PresetPlan:
-    from fenchel.bench.presets.available import find_checkpoints, plan_preset
     from fenchel.data.home import home
     from fenchel.models import zoo
+    from fenchel.paper.planning import find_checkpoints, plan_preset
 
     usual = (zoo.folder(), Path("runs"), home() / "runs")
     places = checkpoints or [place for place in usual if place.is_dir()]
@@ -169,8 +295,13 @@ def _records(
 
 def _show(planned: PresetPlan, rows: Sequence[Comparison], where: Path, form: str) -> None:
     """Print ours beside the paper's and write them as CSV; exit code 1 if cells failed."""
-    from fenchel.models.files import write_atomically
-    from fenchel.report.presets import comparison_csv, comparison_table, differences, shifts_csv
+    from fenchel.files import write_atomically
+    from fenchel.paper.comparison_tables import (
+        comparison_csv,
+        comparison_table,
+        differences,
+        shifts_csv,
+    )
 
     paired = differences(rows)
     numbers = comparison_csv(rows, paired)
@@ -204,10 +335,10 @@ def _remarks(planned: PresetPlan, rows: Sequence[Comparison]) -> list[str]:
 def _draw(
     planned: PresetPlan, rows: Sequence[Comparison], records: Mapping[str, Record], where: Path
 ) -> None:
-    from fenchel.bench.presets.comparison import task_loss_curves
-    from fenchel.models.files import write_atomically
+    from fenchel.files import write_atomically
+    from fenchel.paper.comparison import task_loss_curves
+    from fenchel.paper.comparison_tables import preset_severity_figure, shifts_figures
     from fenchel.report.curves import curves_csv, task_loss_figure
-    from fenchel.report.presets import preset_severity_figure, shifts_figures
 
     figure = None
     if planned.preset.figure == "severity":
@@ -226,16 +357,15 @@ def _draw(
 
 
 def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool) -> None:
-    from fenchel.bench.gaussians import run_gaussians
-    from fenchel.bench.presets.figures import gaussian_settings
-    from fenchel.models.files import write_atomically
-    from fenchel.progress import progress
-    from fenchel.report.gaussians import (
+    from fenchel.files import write_atomically
+    from fenchel.paper.gaussian_experiment import gaussian_settings, run_gaussians
+    from fenchel.paper.gaussian_figure import (
         gaussian_csv,
         gaussian_figure,
         gaussian_table,
         gaussian_verdict,
     )
+    from fenchel.progress import progress
 
     settings = gaussian_settings(scale)
     note(f"{preset.name}: {preset.about}")

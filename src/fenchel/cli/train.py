@@ -11,10 +11,9 @@ from rich.markup import escape
 
 from fenchel import data as datasets
 from fenchel import losses, models
-from fenchel.cli.console import err, out, print_json
-from fenchel.cli.devices import pick_device
+from fenchel.cli.console import err, out, pick_device, print_json
 from fenchel.names import parse_spec
-from fenchel.train import PRESETS, Recipe, Result, Run, preset, preset_for, state
+from fenchel.train import PRESETS, Recipe, Result, TrainingRun, preset, preset_for, state
 from fenchel.train import train as train_source
 
 
@@ -89,7 +88,7 @@ def train(
         held_out=held_out,
         keep=keep,
     )
-    run = Run(
+    run = TrainingRun(
         data=training,
         test=load_test(data, root, training),
         model=name,
@@ -134,7 +133,7 @@ def default_name(data: str, model: str, loss: str, seed: int) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{data}-{model}-{loss}-seed{seed}")
 
 
-def announce(run: Run, chosen: str) -> None:
+def announce(run: TrainingRun, chosen: str) -> None:
     """Say on standard error what is about to happen."""
     recipe: Recipe = run.recipe
     begun = " (continued)" if (run.out / state.FILE_NAME).is_file() else ""
@@ -147,7 +146,7 @@ def announce(run: Run, chosen: str) -> None:
     )
 
 
-def summary(run: Run, result: Result) -> dict[str, Any]:
+def summary(run: TrainingRun, result: Result) -> dict[str, Any]:
     """The result as plain values."""
     return {
         "checkpoint": str(result.path),

@@ -21,11 +21,10 @@ from fenchel.cli.bench import (
     run_in_store,
     tell_estimate,
 )
-from fenchel.cli.console import EXIT_FAILURES, out, print_json, print_table
-from fenchel.cli.devices import pick_device
+from fenchel.cli.console import EXIT_FAILURES, out, pick_device, print_json, print_table
 
 if TYPE_CHECKING:
-    from fenchel.bench.plan import Asked, Plan
+    from fenchel.bench.plan import Plan, Request
     from fenchel.bench.record import Record
     from fenchel.bench.selection import Grid
 
@@ -126,15 +125,15 @@ def _with_finalists(plan: Plan, longer: Plan, path: Path, grid: Grid) -> Plan:
         finalists = final_plan(longer, records, names, grid)
     else:
         finalists = one_of_each_rate(longer)
-    return Plan(plan.jobs + finalists.jobs, plan.asked + finalists.asked)
+    return Plan(plan.jobs + finalists.jobs, plan.requests + finalists.requests)
 
 
-def _trials(plan: Plan, path: Path) -> tuple[list[Record], dict[str, list[Asked]]]:
+def _trials(plan: Plan, path: Path) -> tuple[list[Record], dict[str, list[Request]]]:
     """The records of a plan, and the names its cells were asked by."""
     from fenchel.bench.store import Store
 
-    names: dict[str, list[Asked]] = {}
-    for name in plan.asked:
+    names: dict[str, list[Request]] = {}
+    for name in plan.requests:
         names.setdefault(name.key, []).append(name)
     with Store.open_readonly(path) as store:
         return list(store.records(set(plan.keys))), names

@@ -6,8 +6,7 @@ callable from indices to an array. Images are uint8 (n, H, W, C); vectors are fl
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from fenchel.files import digest_of
 
 Images: TypeAlias = npt.NDArray[np.uint8]
 Labels: TypeAlias = npt.NDArray[np.int64]
@@ -35,29 +36,6 @@ def bad_file(path: Path | str, rule: str, found: str, remedy: str = "") -> Value
 def is_html(beginning: bytes) -> bool:
     """Whether a file begins like a web page: what a server sends in place of a missing file."""
     return beginning.lstrip().lower().startswith((b"<!doctype", b"<html", b"<head"))
-
-
-def digest_of(*parts: bytes | str | npt.NDArray[Any]) -> str:
-    """A short stable hash of texts, bytes and arrays (their dtype and shape count too)."""
-    hasher = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        if isinstance(part, np.ndarray):
-            hasher.update(f"{part.dtype.str}{part.shape}".encode())
-            for block in _blocks(part):
-                hasher.update(np.ascontiguousarray(block).data)
-        else:
-            hasher.update(part.encode() if isinstance(part, str) else part)
-        hasher.update(b"\0")
-    return hasher.hexdigest()
-
-
-def _blocks(array: npt.NDArray[Any], rows: int = 4096) -> Iterable[npt.NDArray[Any]]:
-    """Slices of a (memory-mapped) array, so that hashing it never holds the whole of it."""
-    if array.ndim == 0:
-        yield array
-        return
-    for begin in range(0, len(array), rows):
-        yield array[begin : begin + rows]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

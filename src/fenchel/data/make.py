@@ -23,11 +23,11 @@ import numpy as np
 
 from fenchel.data.base import Dataset, Indices
 from fenchel.data.corruptions import CORRUPTIONS, SEVERITIES
-from fenchel.data.fetching.recipe import md5_of
 from fenchel.data.home import dataset_folder
 from fenchel.data.manifest import Made, read_manifest, write_manifest
 from fenchel.data.sets.cifar_c import PUBLIC_FOLDERS, read_clean
 from fenchel.data.shifts import corrupted, textures_mark
+from fenchel.files import md5_of
 from fenchel.names import unknown
 from fenchel.progress import progress
 

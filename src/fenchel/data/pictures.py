@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fenchel.data.base import Images, Indices, bad_file, digest_of
+from fenchel.data.base import Images, Indices, bad_file
+from fenchel.files import digest_of
 
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 SAMPLED_FILES = 512
@@ -17,7 +18,7 @@ MOST_PIXELS = 100_000_000  # a decoded image of 300 MB: more is a mistake or an 
 
 
 @dataclass(frozen=True)
-class Fit:
+class Crop:
     """How a picture becomes (size, size): resize its short side to `short_side`, cut the centre.
 
     Without `short_side` the picture must have the size already: it is taken as it stands.
@@ -54,7 +55,7 @@ def centre_crop(picture: Image.Image, size: int) -> Image.Image:
     return picture.crop((left, top, left + size, top + size))
 
 
-def read_picture(path: Path, fit: Fit, mode: str = "RGB") -> Images:
+def read_picture(path: Path, fit: Crop, mode: str = "RGB") -> Images:
     """One file as uint8 (H, W, C), C = 3 for mode RGB and 1 for mode L."""
     try:
         with Image.open(path) as picture:
@@ -80,7 +81,7 @@ class PictureReader:
 
     folder: Path
     files: Sequence[str] = field(repr=False)
-    fit: Fit = Fit()
+    fit: Crop = Crop()
     mode: str = "RGB"
 
     def __call__(self, indices: Indices) -> Images:

@@ -15,7 +15,7 @@ from fenchel.data.home import dataset_folder
 from fenchel.names import Registry, parse_spec, unknown
 
 if TYPE_CHECKING:
-    from fenchel.data.fetching.recipe import Recipe
+    from fenchel.data.fetching.retrieval import Retrieval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class DatasetEntry:
     read: Callable[..., Dataset]
     write_example: Callable[[Path], Mapping[str, Any]] | None = None
     is_present: Callable[[Path], bool] = lambda folder: True
-    recipe: Recipe | None = None
+    recipe: Retrieval | None = None
     provider: str = ""
     by_hand: str = ""
     options: Mapping[str, str] = field(default_factory=dict)

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fenchel.data.base import Dataset, Images, Indices, Reader, digest_of
+from fenchel.data.base import Dataset, Images, Indices, Reader
 from fenchel.data.corruptions import CHUNK_VALUES, CORRUPTIONS, SEVERITIES, Draws
+from fenchel.files import digest_of
 
 LARGEST_CIFAR_SIDE = 64
 AS_DIGITS_OPTION = {"digits": "True for 28 x 28 with three channels (see as_digits)"}

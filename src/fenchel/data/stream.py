@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fenchel.data.base import Dataset, Indices, Labels, digest_of
+from fenchel.data.base import Dataset, Indices, Labels
 from fenchel.data.corruptions import TEST_CORRUPTIONS
 from fenchel.data.orders import ORDERS, shuffle
 from fenchel.data.registry import DATASETS, load
 from fenchel.data.shifts import corrupted
+from fenchel.files import digest_of
 from fenchel.names import parse_spec, unknown
 
 SETTINGS: Mapping[str, str] = {

@@ -22,7 +22,7 @@ from fenchel.losses import Loss, PolyLoss
 from fenchel.methods import PAPER_METHODS
 from fenchel.models import load_checkpoint
 from fenchel.progress import progress
-from fenchel.train import Run, preset, train
+from fenchel.train import TrainingRun, preset, train
 from fenchel.train.reporting import Reporter
 
 LOSS = PolyLoss(epsilon=6.0)
@@ -138,7 +138,7 @@ def _one_of_each(digits: Dataset) -> list[int]:
 def _trained(source: Dataset, seed: int, out: Path | None) -> nn.Module:
     with tempfile.TemporaryDirectory() as scratch:
         folder = (out or Path(scratch)) / f"source-seed{seed}"
-        settings = Run(
+        settings = TrainingRun(
             data=source,
             model="digit_network",
             model_arguments={"width": WIDTH},

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from fenchel.demo.experiment import Outcome
-from fenchel.models.files import write_atomically
+from fenchel.files import write_atomically
 from fenchel.report.curves import online_error_figure
 from fenchel.report.html import render
 from fenchel.report.style import as_svg, save

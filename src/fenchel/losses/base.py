@@ -18,7 +18,6 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from fenchel.losses.implicit import implicit_label
 from fenchel.losses.labels import LabelSpace, OneOfMany
 from fenchel.names import Registry, build, format_spec
 
@@ -78,6 +77,8 @@ class Loss(ABC):
         return self.f(h) - (y * self.g(h)).sum(-1) + self.label_term(y)
 
     def _label(self, h: Tensor) -> Tensor:
+        from fenchel.losses.derived.implicit import implicit_label  # rarely needed, slow to load
+
         return implicit_label(self._at, h)
 
     def _conjugate(self, h: Tensor) -> Tensor:

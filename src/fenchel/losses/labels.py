@@ -35,6 +35,18 @@ class LabelSpace(ABC):
     def confidence(self, h: Tensor) -> Tensor:
         """The probability that the model gives to its hard label, (...)."""
 
+    def scores(self, classes: int) -> int:
+        """How many scores a model needs to tell so many classes apart."""
+        return classes
+
+    def targets(self, classes: Tensor) -> Tensor:
+        """Class indices in the compact form that a loss takes."""
+        return classes
+
+    def predictions(self, h: Tensor) -> Tensor:
+        """The predicted class index of every sample, (...)."""
+        return h.argmax(-1)
+
 
 @dataclass(frozen=True)
 class OneOfMany(LabelSpace):
@@ -109,3 +121,17 @@ class Signed(LabelSpace):
 
     def confidence(self, h: Tensor) -> Tensor:
         return h.abs().sigmoid().mean(-1)
+
+    def scores(self, classes: int) -> int:
+        if classes != 2:
+            raise ValueError(
+                f"labels of -1 and +1 separate two classes by one score; the data have {classes}. Choose "
+                "another loss."
+            )
+        return 1
+
+    def targets(self, classes: Tensor) -> Tensor:
+        return 2 * classes - 1
+
+    def predictions(self, h: Tensor) -> Tensor:
+        return (h[..., 0] > 0).long()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import nn
 
+from fenchel.files import write_atomically
 from fenchel.models.checkpoint import FILE_NAME, load_checkpoint, read_metadata
-from fenchel.models.files import write_atomically
 from fenchel.models.zoo import SUFFIX
 
 _HEADINGS = {"test_accuracy": "test accuracy", "test_loss": "test loss"}

@@ -27,8 +27,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
+from fenchel.files import safetensors_bytes, write_atomically
 from fenchel.models import places, preprocessing, weights
-from fenchel.models.files import safetensors_bytes, write_atomically
 from fenchel.models.registry import build
 
 FORMAT = "fenchel-checkpoint-1"

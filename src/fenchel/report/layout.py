@@ -39,7 +39,7 @@ _LATEX = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """A piece of text in a table: plain, the best of its kind, or the head of the row that stands out."""
 
     text: str
@@ -54,7 +54,7 @@ class Layout:
 
     caption: str
     headings: tuple[str, ...]
-    rows: tuple[tuple[Entry, ...], ...]
+    rows: tuple[tuple[TableEntry, ...], ...]
     names: int = 1
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ def latex_escape(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-def _latex_entry(entry: Entry) -> str:
+def _latex_entry(entry: TableEntry) -> str:
     text = latex_escape(entry.text)
     return rf"\textbf{{{text}}}" if entry.emphasis == "best" else text
 

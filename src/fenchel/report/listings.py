@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from fenchel.bench.record import Record
-from fenchel.report.layout import Entry, Layout, to_csv
+from fenchel.report.layout import Layout, TableEntry, to_csv
 from fenchel.report.results import Results, Section
 
 
@@ -17,10 +17,10 @@ def significance_table(section: Section, reference: str) -> Layout | None:
         return None
     rows = tuple(
         (
-            Entry(name),
-            Entry(found.interval, value=found.estimate),
-            Entry(f"{found.p_value:.2g}", value=found.p_value),
-            Entry(f"{found.images:,}", value=found.images),
+            TableEntry(name),
+            TableEntry(found.interval, value=found.estimate),
+            TableEntry(f"{found.p_value:.2g}", value=found.p_value),
+            TableEntry(f"{found.images:,}", value=found.images),
         )
         for name, found in differences.items()
     )
@@ -34,9 +34,13 @@ def significance_table(section: Section, reference: str) -> Layout | None:
 
 
 def reference_label(section: Section, reference: str) -> str | None:
-    """The way of the reference method that ran most, the first if several did; None if none did."""
-    ways = {name: way for name, way in section.ways.items() if way.method == reference}
-    return max(ways, key=lambda name: len(ways[name].records), default=None)
+    """The configuration of the reference method that ran most, the first if several did; None if none did."""
+    configurations = {
+        name: configuration
+        for name, configuration in section.configurations.items()
+        if configuration.method == reference
+    }
+    return max(configurations, key=lambda name: len(configurations[name].records), default=None)
 
 
 def errors_csv(results: Results) -> str:
@@ -64,7 +68,9 @@ def significance_csv(results: Results, reference: str) -> str:
 def protocol_of(section: Section) -> dict[str, str]:
     """How the numbers of a section came about."""
     cell, records = section.cell, section.records
-    selections = dict.fromkeys(way.selection for way in section.ways.values())
+    selections = dict.fromkeys(
+        configuration.selection for configuration in section.configurations.values()
+    )
     origins = dict.fromkeys(shift.origin for record in records for shift in record.cell.shifts)
     return {
         "data": f"{cell.data}; {'; '.join(filter(None, origins))}",
@@ -96,47 +102,47 @@ def numbers_table(results: Results) -> Layout:
     return Layout("", headings, tuple(_number_row(record, results) for record in records), 3)
 
 
-def _number_row(record: Record, results: Results) -> tuple[Entry, ...]:
+def _number_row(record: Record, results: Results) -> tuple[TableEntry, ...]:
     cell = record.cell
     options = ", ".join(f"{name}={value}" for name, value in cell.options.items())
     return (
-        Entry(cell.data),
-        Entry(cell.shift_title),
-        Entry(" = ".join(results.asked.get(record.key, (cell.method,)))),
-        Entry(f"{record.error_percent:.2f}", value=record.error_percent),
-        Entry(cell.optimizer or "-"),
+        TableEntry(cell.data),
+        TableEntry(cell.shift_title),
+        TableEntry(" = ".join(results.requests.get(record.key, (cell.method,)))),
+        TableEntry(f"{record.error_percent:.2f}", value=record.error_percent),
+        TableEntry(cell.optimizer or "-"),
         _number(cell.learning_rate),
         _number(cell.temperature),
-        Entry(options or "-"),
+        TableEntry(options or "-"),
         _number(cell.steps),
-        Entry(cell.predict),
-        Entry(str(cell.statistics)),
-        Entry("yes" if cell.episodic else "no"),
-        Entry(cell.loss),
-        Entry(f"{cell.architecture} {cell.model_digest[:8]}"),
-        Entry(cell.setting),
-        Entry(cell.order),
+        TableEntry(cell.predict),
+        TableEntry(str(cell.statistics)),
+        TableEntry("yes" if cell.episodic else "no"),
+        TableEntry(cell.loss),
+        TableEntry(f"{cell.architecture} {cell.model_digest[:8]}"),
+        TableEntry(cell.setting),
+        TableEntry(cell.order),
         _number(cell.batch_size),
         _number(cell.seed),
         _number(record.samples),
-        Entry(f"{record.seconds:.1f}", value=record.seconds),
-        Entry(record.key[:12]),
+        TableEntry(f"{record.seconds:.1f}", value=record.seconds),
+        TableEntry(record.key[:12]),
     )
 
 
-def _number(value: float | None) -> Entry:
-    return Entry("-") if value is None else Entry(f"{value:g}", value=value)
+def _number(value: float | None) -> TableEntry:
+    return TableEntry("-") if value is None else TableEntry(f"{value:g}", value=value)
 
 
 def failures_table(results: Results) -> Layout:
     """Every failed cell and its error."""
     rows = tuple(
         (
-            Entry(f"{record.cell.data}, {record.cell.shift_title}"),
-            Entry(" = ".join(results.asked.get(record.key, (record.cell.method,)))),
-            Entry(record.error),
+            TableEntry(f"{record.cell.data}, {record.cell.shift_title}"),
+            TableEntry(" = ".join(results.requests.get(record.key, (record.cell.method,)))),
+            TableEntry(record.error),
             _number(record.cell.seed),
-            Entry(record.key[:12]),
+            TableEntry(record.key[:12]),
         )
         for record in results.failures
     )

@@ -10,10 +10,9 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from fenchel.bench.record import Record
-from fenchel.models.files import write_atomically
-from fenchel.report.by_corruption import error_by_corruption_figure
-from fenchel.report.by_severity import error_by_severity_figure
+from fenchel.files import write_atomically
 from fenchel.report.curves import online_error_figure, task_loss_figure
+from fenchel.report.errors import error_by_corruption_figure, error_by_severity_figure
 from fenchel.report.heatmap import heat_map_figure
 from fenchel.report.html import render
 from fenchel.report.layout import Layout, to_latex, to_markdown
@@ -30,7 +29,7 @@ from fenchel.report.style import FORMATS, as_svg, save
 
 REFERENCE = "conjugate"
 MOST_PANELS = 15
-MOST_WAYS_IN_A_FIGURE = 10
+MOST_ROWS_IN_A_FIGURE = 10
 
 _CurveFigure = Callable[..., Figure]
 
@@ -93,13 +92,13 @@ def tables_of(section: Section, reference: str) -> dict[str, Layout]:
 def figures_of(section: Section) -> list[NamedFigure]:
     """The figures that the records of a section allow."""
     made = []
-    if len(section.ways) <= MOST_WAYS_IN_A_FIGURE:
+    if len(section.configurations) <= MOST_ROWS_IN_A_FIGURE:
         table = section.corruption_table()
         if len(table.columns) > 1:
             caption = "Error by shift: mean and standard deviation over seeds."
             made.append(NamedFigure("corruptions", caption, error_by_corruption_figure(table)))
         if len(section.severities) > 1:
-            figure = error_by_severity_figure(section.by_severity(), list(section.ways))
+            figure = error_by_severity_figure(section.by_severity(), list(section.configurations))
             made.append(NamedFigure("severities", "Error against severity.", figure))
         made += _curve_figures(section)
     if grids := section.heat_maps():
@@ -124,9 +123,15 @@ def _curve_figures(section: Section) -> list[NamedFigure]:
         ),
     )
     made = []
-    labels = [label for label, way in section.ways.items() if way.method != "source"]
+    labels = [
+        label
+        for label, configuration in section.configurations.items()
+        if configuration.method != "source"
+    ]
     hidden = (
-        "" if len(labels) == len(section.ways) else " The source is left out: its scale is another."
+        ""
+        if len(labels) == len(section.configurations)
+        else " The source is left out: its scale is another."
     )
     for name, caption, curve_of, draw in kinds:
         curves = {key: runs for key, runs in section.curves(curve_of).items() if key[0] in labels}

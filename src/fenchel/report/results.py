@@ -1,4 +1,4 @@
-"""Records put in order: sections of one model on one data set, with a row for every way to adapt."""
+"""Records put in order: sections of one model on one data set, with a row for every configuration."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fenchel.bench.plan import Asked
+from fenchel.bench.plan import Request
 from fenchel.bench.record import Cell, Record, canonical_json
 from fenchel.bench.store import Counts, Store
 from fenchel.data.corruptions import CORRUPTIONS
 from fenchel.methods import PAPER_METHODS
-from fenchel.report.pairing import compare_records
-from fenchel.report.significance import Difference
+from fenchel.report.significance import Difference, compare_records
 from fenchel.report.tables import ErrorTable, Measurement, error_table
 
 SECTION_FIELDS = (
@@ -31,7 +30,7 @@ SECTION_FIELDS = (
     "limit",
     "metric",
 )
-WAY_FIELDS = (
+CONFIGURATION_FIELDS = (
     "optimizer",
     "learning_rate",
     "temperature",
@@ -46,7 +45,7 @@ _SHORT = {"optimizer": "", "learning_rate": "rate ", "temperature": "T "}
 
 
 @dataclass(frozen=True)
-class Way:
+class Configuration:
     """A method under the name it was asked for, with its settings, and its records."""
 
     method: str
@@ -57,17 +56,21 @@ class Way:
 
 @dataclass(frozen=True)
 class Section:
-    """Everything about one model on one data set under one protocol; `ways` by their label."""
+    """Everything about one model on one data set under one protocol; `configurations` by their label."""
 
     cell: Cell
     """Any of its cells: they agree in `SECTION_FIELDS`."""
-    ways: Mapping[str, Way]
+    configurations: Mapping[str, Configuration]
     title: str
 
     @property
     def records(self) -> tuple[Record, ...]:
         """Its finished records, each once."""
-        found = {record.key: record for way in self.ways.values() for record in way.records}
+        found = {
+            record.key: record
+            for configuration in self.configurations.values()
+            for record in configuration.records
+        }
         return tuple(found.values())
 
     @property
@@ -98,8 +101,8 @@ class Section:
     def _table(self, column_of: Callable[[str, int | None], str]) -> ErrorTable:
         errors: dict[tuple[str, str], dict[int, list[float]]] = {}
         columns: set[str] = set()
-        for label, way in self.ways.items():
-            for record in way.records:
+        for label, configuration in self.configurations.items():
+            for record in configuration.records:
                 for (name, severity), error in shift_errors(record).items():
                     column = column_of(name, severity)
                     columns.add(column)
@@ -111,15 +114,15 @@ class Section:
         }
         usual = {name: place for place, name in enumerate(CORRUPTIONS)}
         ordered = sorted(columns, key=lambda name: (usual.get(name, len(usual)), name))
-        return error_table(values, list(self.ways), ordered)
+        return error_table(values, list(self.configurations), ordered)
 
     def curves(
         self, curve_of: Callable[[Record], Sequence[float]]
     ) -> dict[tuple[str, str], list[Sequence[float]]]:
         """A curve for every record, by (label, what is streamed)."""
         found: dict[tuple[str, str], list[Sequence[float]]] = {}
-        for label, way in self.ways.items():
-            for record in way.records:
+        for label, configuration in self.configurations.items():
+            for record in configuration.records:
                 if curve := curve_of(record):
                     found.setdefault((label, record.cell.shift_title), []).append(curve)
         return found
@@ -130,27 +133,30 @@ class Section:
         By method and optimiser; only points that were run on everything the others were.
         """
         groups: dict[str, dict[tuple[float, float], list[Record]]] = {}
-        for way in self.ways.values():
-            rate, temperature = way.settings["learning_rate"], way.settings["temperature"]
+        for configuration in self.configurations.values():
+            rate, temperature = (
+                configuration.settings["learning_rate"],
+                configuration.settings["temperature"],
+            )
             if rate is not None and temperature is not None:
-                name = f"{way.method}, {way.settings['optimizer']}"
+                name = f"{configuration.method}, {configuration.settings['optimizer']}"
                 points = groups.setdefault(name, {})
-                points.setdefault((rate, temperature), []).extend(way.records)
+                points.setdefault((rate, temperature), []).extend(configuration.records)
         return {name: grid for name, points in groups.items() if (grid := _grid(points))}
 
     def differences(self, reference: str) -> dict[str, Difference]:
-        """Every way against the one labelled `reference`, by paired bootstrap over images."""
-        theirs, limited = self.ways[reference].records, self.cell.limit is not None
+        """Every configuration against the one labelled `reference`, by paired bootstrap over images."""
+        theirs, limited = self.configurations[reference].records, self.cell.limit is not None
         found = {
-            label: compare_records(way.records, theirs, limited=limited)
-            for label, way in self.ways.items()
+            label: compare_records(configuration.records, theirs, limited=limited)
+            for label, configuration in self.configurations.items()
             if label != reference
         }
         return {label: difference for label, difference in found.items() if difference}
 
 
 def sections_of(
-    records: Iterable[Record], asked: Mapping[str, Sequence[Asked]]
+    records: Iterable[Record], requests: Mapping[str, Sequence[Request]]
 ) -> tuple[Section, ...]:
     """Finished records in sections; a cell asked for under several names has a row for each."""
     groups: dict[str, list[Record]] = {}
@@ -160,7 +166,7 @@ def sections_of(
             groups.setdefault(key, []).append(record)
     cells = [group[0].cell for group in groups.values()]
     return tuple(
-        Section(group[0].cell, _ways(group, asked), _title(group[0].cell, cells))
+        Section(group[0].cell, _configurations(group, requests), _title(group[0].cell, cells))
         for group in groups.values()
     )
 
@@ -189,7 +195,7 @@ class Results:
     title: str
     sections: tuple[Section, ...]
     failures: tuple[Record, ...]
-    asked: dict[str, tuple[str, ...]]
+    requests: dict[str, tuple[str, ...]]
     """For each key, the names its cell was asked by."""
     counts: Counts
 
@@ -197,13 +203,14 @@ class Results:
 def read_results(path: str | Path) -> Results:
     """The results in a store, which may still be growing."""
     with Store.open_readonly(path) as store:
-        records, asked, counts = list(store.records()), store.asked(), store.counts()
+        records, requests, counts = list(store.records()), store.requests(), store.counts()
     return Results(
         title=Path(path).stem,
-        sections=sections_of(records, asked),
+        sections=sections_of(records, requests),
         failures=tuple(record for record in records if record.status == "failed"),
-        asked={
-            key: tuple(dict.fromkeys(name.method for name in names)) for key, names in asked.items()
+        requests={
+            key: tuple(dict.fromkeys(name.method for name in names))
+            for key, names in requests.items()
         },
         counts=counts,
     )
@@ -222,47 +229,58 @@ def shift_errors(record: Record) -> dict[tuple[str, int | None], float]:
     return {key: 100 * wrong[key] / count for key, count in samples.items() if count}
 
 
-def _ways(records: Sequence[Record], asked: Mapping[str, Sequence[Asked]]) -> dict[str, Way]:
+def _configurations(
+    records: Sequence[Record], requests: Mapping[str, Sequence[Request]]
+) -> dict[str, Configuration]:
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
-        settings = canonical_json({name: getattr(record.cell, name) for name in WAY_FIELDS})
-        names = asked.get(record.key) or (Asked(record.key, record.cell.method),)
+        settings = canonical_json(
+            {name: getattr(record.cell, name) for name in CONFIGURATION_FIELDS}
+        )
+        names = requests.get(record.key) or (Request(record.key, record.cell.method),)
         for name in names:
             groups.setdefault((name.method, name.selection, settings), []).append(record)
     known = {name: place for place, name in enumerate(PAPER_METHODS)}
-    ways = [
-        Way(
+    configurations = [
+        Configuration(
             method,
             selection,
-            {name: getattr(found[0].cell, name) for name in WAY_FIELDS},
+            {name: getattr(found[0].cell, name) for name in CONFIGURATION_FIELDS},
             tuple(found),
         )
         for (method, selection, _), found in groups.items()
     ]
-    ways.sort(key=lambda way: (known.get(way.method, len(known)), *_sorting(way)))
-    return {_label(way, ways): way for way in ways}
+    configurations.sort(
+        key=lambda configuration: (
+            known.get(configuration.method, len(known)),
+            *_sorting(configuration),
+        )
+    )
+    return {
+        _label(configuration, configurations): configuration for configuration in configurations
+    }
 
 
-def _sorting(way: Way) -> list[tuple[float, str]]:
+def _sorting(configuration: Configuration) -> list[tuple[float, str]]:
     """Settings one after the other: numbers by size, anything else by its text."""
-    values = [*way.settings.values(), way.selection]
+    values = [*configuration.settings.values(), configuration.selection]
     return [
         (float(value), "") if isinstance(value, int | float) else (0.0, str(value))
         for value in values
     ]
 
 
-def _label(way: Way, ways: Sequence[Way]) -> str:
-    """The method, and whatever tells it from the other ways of the same method."""
-    same = [other for other in ways if other.method == way.method]
-    parts = [way.method]
-    for name in WAY_FIELDS:
-        if any(other.settings[name] != way.settings[name] for other in same):
-            value = way.settings[name]
+def _label(configuration: Configuration, configurations: Sequence[Configuration]) -> str:
+    """The method, and whatever tells it from the other configurations of the same method."""
+    same = [other for other in configurations if other.method == configuration.method]
+    parts = [configuration.method]
+    for name in CONFIGURATION_FIELDS:
+        if any(other.settings[name] != configuration.settings[name] for other in same):
+            value = configuration.settings[name]
             shown = f"{value:g}" if isinstance(value, float) else str(value)
             parts.append(_SHORT.get(name, f"{name} ") + shown)
-    if any(other.selection != way.selection for other in same):
-        parts.append(way.selection)
+    if any(other.selection != configuration.selection for other in same):
+        parts.append(configuration.selection)
     return ", ".join(parts)
 
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fenchel.report.layout import Entry, Layout
+from fenchel.report.layout import Layout, TableEntry
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class ErrorTable:
         best = self.best()
         rows = tuple(
             (
-                Entry(name, emphasis="row" if name == "conjugate" else ""),
+                TableEntry(name, emphasis="row" if name == "conjugate" else ""),
                 *(
-                    Entry(cell.text(digits), "best" if name in winners else "", cell.mean)
+                    TableEntry(cell.text(digits), "best" if name in winners else "", cell.mean)
                     for cell, winners in zip(self.row(name), best, strict=True)
                 ),
             )

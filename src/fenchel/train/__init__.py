@@ -3,7 +3,7 @@
 from fenchel.train.augmentation import AUGMENTATIONS, Augmentation
 from fenchel.train.evaluation import evaluate
 from fenchel.train.recipe import PRESETS, Recipe, preset, preset_for
-from fenchel.train.run import Result, Run
+from fenchel.train.run import Result, TrainingRun
 from fenchel.train.source import train
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "Augmentation",
     "Recipe",
     "Result",
-    "Run",
+    "TrainingRun",
     "evaluate",
     "preset",
     "preset_for",

@@ -7,7 +7,7 @@ from torch import nn
 
 from fenchel.losses import Loss
 from fenchel.train.augmentation import Augmentation
-from fenchel.train.examples import Examples, predictions_of, prepare, targets_of
+from fenchel.train.examples import Examples, prepare
 
 BATCH = 500
 
@@ -28,8 +28,8 @@ def evaluate(
         for positions in torch.split(torch.arange(len(examples)), BATCH):
             logits = model(prepare(examples.read(positions), augmentation, device))
             labels = examples.labels[positions.to(examples.labels.device)].to(device)
-            correct.append((predictions_of(loss, logits) == labels).cpu())
-            values.append(loss(logits, targets_of(loss, labels)).float().cpu())
+            correct.append((loss.labels.predictions(logits) == labels).cpu())
+            values.append(loss(logits, loss.labels.targets(labels)).float().cpu())
     finally:
         model.train(was_training)
     hits = torch.cat(correct).double()

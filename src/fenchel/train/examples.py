@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from fenchel.data import Dataset
-from fenchel.losses import Loss, Signed
 from fenchel.train.augmentation import Augmentation
 from fenchel.train.seeds import generator
 
@@ -85,30 +84,6 @@ def channel_statistics(examples: Examples, block: int = 1000) -> tuple[list[floa
     # A constant channel (an empty border, a blank test image) must not divide by zero.
     std = variance.sqrt().clamp(min=1 / 255)
     return [round(x, 6) for x in mean.tolist()], [round(x, 6) for x in std.tolist()]
-
-
-def outputs_of(loss: Loss, classes: int) -> int:
-    """How many logits a model needs: one score for a signed loss, else one a class."""
-    if isinstance(loss.labels, Signed):
-        if classes != 2:
-            raise ValueError(
-                f"the loss {loss.spec!r} separates two classes by one score; the data have "
-                f"{classes}. Choose another loss."
-            )
-        return 1
-    return classes
-
-
-def targets_of(loss: Loss, labels: Tensor) -> Tensor:
-    """Class indices as the loss takes them: -1 and +1 for a signed loss."""
-    return 2 * labels - 1 if isinstance(loss.labels, Signed) else labels
-
-
-def predictions_of(loss: Loss, logits: Tensor) -> Tensor:
-    """The predicted class index of each sample."""
-    if isinstance(loss.labels, Signed):
-        return (logits[..., 0] > 0).long()
-    return logits.argmax(-1)
 
 
 def prepare(inputs: Tensor, augmentation: Augmentation, device: torch.device) -> Tensor:

@@ -14,18 +14,18 @@ import torch
 
 from fenchel._version import __version__
 from fenchel.data import Dataset
+from fenchel.files import write_atomically
 from fenchel.losses import Loss
 from fenchel.models import Metadata, factory
-from fenchel.models.files import write_atomically
 from fenchel.train import augmentation
-from fenchel.train.examples import Examples, channel_statistics, outputs_of
+from fenchel.train.examples import Examples, channel_statistics
 from fenchel.train.recipe import Recipe
 
 HISTORY_NAME = "history.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class TrainingRun:
     """One training run. All but `out`, `test` and `save_seconds` decides the weights.
 
     Attributes:
@@ -68,10 +68,10 @@ class Result:
     history: Sequence[Mapping[str, float]]
 
 
-def arguments_for(run: Run, examples: Examples) -> dict[str, Any]:
+def arguments_for(run: TrainingRun, examples: Examples) -> dict[str, Any]:
     """Arguments of the model: what its factory takes of what the data say, then the user's own."""
     shape = run.data.shape
-    told: dict[str, Any] = {"classes": outputs_of(run.loss, len(run.data.classes))}
+    told: dict[str, Any] = {"classes": run.loss.labels.scores(len(run.data.classes))}
     common = {"classes"}
     if run.data.is_images:
         side = augmentation.parse(run.recipe.augmentation).output_side
@@ -92,7 +92,7 @@ def arguments_for(run: Run, examples: Examples) -> dict[str, Any]:
     return {**taken, **run.model_arguments}
 
 
-def metadata_for(run: Run, arguments: Mapping[str, Any], threads: int) -> Metadata:
+def metadata_for(run: TrainingRun, arguments: Mapping[str, Any], threads: int) -> Metadata:
     """What the checkpoint will say, but for epoch and metrics; this also identifies the run."""
     settings = {
         "seed": run.seed,

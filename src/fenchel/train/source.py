@@ -21,12 +21,12 @@ from fenchel.models import Checkpoint, Metadata, build, read_metadata
 from fenchel.models.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from fenchel.train import augmentation, state
 from fenchel.train.evaluation import evaluate
-from fenchel.train.examples import Examples, hold, hold_out, predictions_of, targets_of
+from fenchel.train.examples import Examples, hold, hold_out
 from fenchel.train.recipe import Recipe
 from fenchel.train.reporting import Reporter, reporter
 from fenchel.train.run import (
     Result,
-    Run,
+    TrainingRun,
     arguments_for,
     metadata_for,
     read_history,
@@ -43,7 +43,7 @@ SAVING_SHARE = 0.02
 """The largest share of the time that saving the state within an epoch may take."""
 
 
-def train(run: Run, report: Reporter | None = None) -> Result:
+def train(run: TrainingRun, report: Reporter | None = None) -> Result:
     """Train `run`, continue it where it was left, or return what it left when it is finished.
 
     Raises:
@@ -72,7 +72,7 @@ class Trainer:
     """The model, the optimiser and the position of one run, and how they move."""
 
     def __init__(
-        self, run: Run, metadata: Metadata, examples: Examples, held_out: Examples | None
+        self, run: TrainingRun, metadata: Metadata, examples: Examples, held_out: Examples | None
     ) -> None:
         self.run, self.metadata = run, metadata
         self.examples, self.held_out = examples, held_out
@@ -136,13 +136,13 @@ class Trainer:
                 total,
             )
         logits = self.model(inputs)
-        value = run.loss(logits, targets_of(run.loss, labels)).mean()
+        value = run.loss(logits, run.loss.labels.targets(labels)).mean()
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(value)
         if recipe.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip_norm)
         self.optimizer.step()
-        hits = (predictions_of(run.loss, logits.detach()) == labels).sum()
+        hits = (run.loss.labels.predictions(logits.detach()) == labels).sum()
         here.totals += torch.stack(
             [value.detach() * len(labels), hits, hits.new_tensor(len(labels))]
         )

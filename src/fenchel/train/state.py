@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from fenchel.models.files import part_of, safetensors_bytes, write_atomically
+from fenchel.files import part_of, safetensors_bytes, write_atomically
 
 FILE_NAME = "state.safetensors"
 PART_NAME = part_of(Path(FILE_NAME)).name

@@ -70,12 +70,12 @@ def source(tmp_path_factory):
     pytest.importorskip("sklearn")
     from fenchel.data import load
     from fenchel.losses import CrossEntropy
-    from fenchel.train import Recipe, Run, train
+    from fenchel.train import Recipe, TrainingRun, train
 
     folder = tmp_path_factory.mktemp("source")
     recipe = Recipe(epochs=4, batch_size=50, augmentation="none", learning_rate=0.05)
     train(
-        Run(
+        TrainingRun(
             data=load("sklearn-digits", split="train"),
             model="digit_network",
             model_arguments={"width": 8},

@@ -12,7 +12,7 @@ from fenchel.api import adapt
 from fenchel.data.stream import Stream
 from fenchel.models import load_checkpoint
 from fenchel.objectives import Conjugate, Entropy, LearnedObjective
-from fenchel.train.meta import MetaRun, Recipe, Scoring, Target, baselines, learn, means, score
+from fenchel.train.meta import MetaRecipe, MetaRun, Scoring, Target, baselines, learn, means, score
 from fenchel.train.meta.learn import FILE_NAME, Learner
 from fenchel.train.reporting import Reporter
 
@@ -60,7 +60,7 @@ def make_run(source, tmp_path):
         return MetaRun(
             source=load_checkpoint(source),
             shifts=target.learn_shifts(),
-            recipe=Recipe(**{**SHORT, **changes}),
+            recipe=MetaRecipe(**{**SHORT, **changes}),
             out=tmp_path / name,
             facts={"target": target.record()},
             save_seconds=save_seconds,
@@ -192,7 +192,7 @@ def test_a_task_loss_that_is_no_number_ends_the_run(make_run):
 )
 def test_recipes_that_make_no_sense_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        Recipe(**{**SHORT, **changes})
+        MetaRecipe(**{**SHORT, **changes})
 
 
 def test_scores_are_the_adapters_and_are_kept(make_run, source, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from fenchel.data.base import is_html
-from fenchel.data.fetching.recipe import md5_of
+from fenchel.files import md5_of
 from fenchel.progress import progress
 
 BLOCK = 1 << 20

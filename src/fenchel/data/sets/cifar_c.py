@@ -17,7 +17,7 @@ import numpy as np
 
 from fenchel.data.base import Dataset, Images, Labels, bad_file, from_arrays
 from fenchel.data.corruptions import CORRUPTIONS, SEVERITIES
-from fenchel.data.fetching.recipe import GIBIBYTE, Recipe, RemoteFile
+from fenchel.data.fetching.retrieval import GIBIBYTE, RemoteFile, Retrieval
 from fenchel.data.formats.npy import read_npy
 from fenchel.data.home import dataset_folder, find
 from fenchel.data.manifest import read_manifest
@@ -160,10 +160,10 @@ def _write_example(name: str, folder: Path) -> Mapping[str, Any]:
     return {"corruption": "fog", "severity": 3}
 
 
-def _recipe(record: int, archive: str, md5: str) -> Recipe:
+def _recipe(record: int, archive: str, md5: str) -> Retrieval:
     url = f"https://zenodo.org/records/{record}/files/{archive}?download=1"
     remote = RemoteFile(file=archive, md5=md5, urls=(url,), unpack=True, most_bytes=4 * GIBIBYTE)
-    return Recipe(source=f"zenodo.org record {record}", files=(remote,))
+    return Retrieval(source=f"zenodo.org record {record}", files=(remote,))
 
 
 _RECIPES = {

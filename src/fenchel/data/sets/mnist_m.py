@@ -16,12 +16,12 @@ import numpy as np
 from PIL import Image
 
 from fenchel.data.base import Dataset, Images, Indices, Reader, bad_file
-from fenchel.data.fetching.recipe import Recipe, RemoteFile
+from fenchel.data.fetching.retrieval import RemoteFile, Retrieval
 from fenchel.data.formats.image_list import read_image_list
 from fenchel.data.home import dataset_folder, find
 from fenchel.data.pictures import (
     EXTENSIONS,
-    Fit,
+    Crop,
     PictureContent,
     PictureReader,
     read_picture,
@@ -65,7 +65,7 @@ def _from_pictures(split: str, root: Path | None) -> Dataset:
             "fetch mnist-m', or pass photos= to make it from MNIST and BSDS500."
         )
     files, labels = read_image_list(path)
-    reader = PictureReader(path.parent / f"mnist_m_{split}", files, Fit(size=SIDE))
+    reader = PictureReader(path.parent / f"mnist_m_{split}", files, Crop(size=SIDE))
     return Dataset(
         name="mnist-m",
         split=split,
@@ -80,7 +80,7 @@ def _from_pictures(split: str, root: Path | None) -> Dataset:
 
 @lru_cache(maxsize=256)  # BSDS500 has 200 training photos of half a megabyte
 def _photo(path: Path) -> Images:
-    return read_picture(path, Fit())
+    return read_picture(path, Crop())
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ DATASETS.add(
         read=_read,
         is_present=_is_present,
         write_example=_write_example,
-        recipe=Recipe(
+        recipe=Retrieval(
             source="cornell.box.com",
             files=(
                 RemoteFile(

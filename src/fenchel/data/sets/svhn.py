@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fenchel.data.base import Dataset, bad_file, from_arrays
-from fenchel.data.fetching.recipe import Recipe, RemoteFile
+from fenchel.data.fetching.retrieval import RemoteFile, Retrieval
 from fenchel.data.formats.mat import read_mat
 from fenchel.data.home import find, locate
 from fenchel.data.registry import DATASETS, DatasetEntry
@@ -69,7 +69,7 @@ DATASETS.add(
         read=_read,
         is_present=_is_present,
         write_example=_write_example,
-        recipe=Recipe(
+        recipe=Retrieval(
             source="ufldl.stanford.edu",
             files=tuple(
                 RemoteFile(file=file, md5=md5, urls=(f"{ADDRESS}/{file}",))

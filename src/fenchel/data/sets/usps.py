@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fenchel.data.base import Dataset, bad_file, from_arrays
-from fenchel.data.fetching.recipe import Recipe, RemoteFile
+from fenchel.data.fetching.retrieval import RemoteFile, Retrieval
 from fenchel.data.formats.libsvm import read_libsvm
 from fenchel.data.home import find, locate
 from fenchel.data.registry import DATASETS, DatasetEntry
@@ -67,7 +67,7 @@ DATASETS.add(
         read=_read,
         is_present=_is_present,
         write_example=_write_example,
-        recipe=Recipe(
+        recipe=Retrieval(
             source="csie.ntu.edu.tw",
             files=tuple(
                 RemoteFile(file=file, md5=md5, urls=(f"{ADDRESS}/{file}",))

@@ -12,7 +12,7 @@ from PIL import Image
 from fenchel.data.base import Dataset, bad_file
 from fenchel.data.formats.image_list import read_image_list
 from fenchel.data.home import find, locate
-from fenchel.data.pictures import Fit, PictureContent, PictureReader
+from fenchel.data.pictures import Crop, PictureContent, PictureReader
 from fenchel.data.registry import DATASETS, DatasetEntry
 
 CLASSES = (
@@ -39,7 +39,7 @@ def _read(split: str, root: Path | None, *, size: int = 224, short_side: int = 2
     files, labels = read_image_list(path)
     if max(labels) >= len(CLASSES):
         raise bad_file(path, f"labels must lie in 0..{len(CLASSES) - 1}", str(max(labels)))
-    reader = PictureReader(path.parent, files, Fit(size=size, short_side=short_side))
+    reader = PictureReader(path.parent, files, Crop(size=size, short_side=short_side))
     return Dataset(
         name="visda-c",
         split=split,

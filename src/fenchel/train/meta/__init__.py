@@ -3,7 +3,7 @@
 from fenchel.train.meta.fit import Fit, Fits, fit
 from fenchel.train.meta.gradient import MetaGradient, meta_gradient
 from fenchel.train.meta.learn import learn
-from fenchel.train.meta.run import MetaRun, Recipe
+from fenchel.train.meta.run import MetaRecipe, MetaRun
 from fenchel.train.meta.score import Scoring, baselines, means, score
 from fenchel.train.meta.split import Split, split_rows
 from fenchel.train.meta.target import Target, source_logits, uniform_logits
@@ -12,8 +12,8 @@ __all__ = [
     "Fit",
     "Fits",
     "MetaGradient",
+    "MetaRecipe",
     "MetaRun",
-    "Recipe",
     "Scoring",
     "Split",
     "Target",

@@ -24,8 +24,8 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
+from fenchel.files import write_atomically
 from fenchel.losses import CrossEntropy
-from fenchel.models.files import write_atomically
 from fenchel.objectives import Objective, Quadratic, ScaledEntropy
 
 FILE_NAME = "fit.json"

@@ -15,7 +15,7 @@ from fenchel.names import unknown
 from fenchel.train.meta.fit import FILE_NAME as FIT_NAME
 from fenchel.train.meta.fit import fit
 from fenchel.train.meta.learn import learn
-from fenchel.train.meta.run import MetaRun, Recipe
+from fenchel.train.meta.run import MetaRecipe, MetaRun
 from fenchel.train.meta.target import Target, source_logits
 
 
@@ -40,7 +40,7 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class GridEntry:
     """One setting of the grid."""
 
     name: str
@@ -52,17 +52,17 @@ class Entry:
     task_loss: str = "cross-entropy"
 
 
-def _appendix() -> Iterable[Entry]:
+def _appendix() -> Iterable[GridEntry]:
     speckle = ("speckle_noise",)
     for noise in VALIDATION_CORRUPTIONS:
-        yield Entry(name=f"noise-{noise}", group="noise", corruptions=(noise,))
+        yield GridEntry(name=f"noise-{noise}", group="noise", corruptions=(noise,))
     for severity in range(1, 6):
-        yield Entry(
+        yield GridEntry(
             name=f"severity-{severity}", group="severity", corruptions=speckle, severity=severity
         )
     for data in ("cifar10", "cifar100"):
         for architecture in ("resnet26", "resnet50_small"):
-            yield Entry(
+            yield GridEntry(
                 name=f"{data}-{architecture}",
                 group="data-and-architecture",
                 source=Source(data=data, architecture=architecture),
@@ -71,21 +71,21 @@ def _appendix() -> Iterable[Entry]:
             )
     for loss in ("cross-entropy", "squared"):
         for task in ("cross-entropy", "squared"):
-            yield Entry(
+            yield GridEntry(
                 name=f"source-{loss}-task-{task}",
                 group="losses",
                 source=Source(loss=loss),
                 task_loss=task,
             )
     for noise in VALIDATION_CORRUPTIONS:
-        yield Entry(
+        yield GridEntry(
             name=f"squared-{noise}",
             group="squared",
             source=Source(loss="squared"),
             corruptions=(noise,),
         )
     for digits in ("mnist", "usps"):
-        yield Entry(
+        yield GridEntry(
             name=f"digits-{digits}",
             group="digits",
             source=Source(data="svhn"),
@@ -94,10 +94,10 @@ def _appendix() -> Iterable[Entry]:
         )
 
 
-GRIDS: dict[str, tuple[Entry, ...]] = {"appendix": tuple(_appendix())}
+GRIDS: dict[str, tuple[GridEntry, ...]] = {"appendix": tuple(_appendix())}
 
 
-def entries_of(preset: str, groups: Sequence[str] = ()) -> tuple[Entry, ...]:
+def entries_of(preset: str, groups: Sequence[str] = ()) -> tuple[GridEntry, ...]:
     """The entries of a preset, or of some of its groups."""
     if preset not in GRIDS:
         raise unknown("preset of the meta sweep", preset, GRIDS)
@@ -117,9 +117,9 @@ def find_source(folder: Path, wanted: Source) -> Path | None:
 
 
 def study(
-    entry: Entry,
+    entry: GridEntry,
     checkpoint: Path,
-    recipe: Recipe,
+    recipe: MetaRecipe,
     out: Path,
     *,
     limit: int | None = None,

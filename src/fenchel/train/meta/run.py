@@ -37,7 +37,7 @@ NOT_DECIDING = ("fenchel", "checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class MetaRecipe:
     """How an objective is learned; the defaults are the paper's, where it says.
 
     Attributes:
@@ -119,7 +119,7 @@ class MetaRun:
 
     source: Checkpoint
     shifts: Sequence[Shift]
-    recipe: Recipe
+    recipe: MetaRecipe
     out: Path
     facts: Mapping[str, Any] = field(default_factory=dict)
     device: str = "cpu"

@@ -14,9 +14,9 @@ from fenchel.adapters import Optimizer, online
 from fenchel.adapters.guards import without_minimum_is_meant
 from fenchel.api import adapt
 from fenchel.data.stream import Shift, Stream
+from fenchel.files import write_atomically
 from fenchel.losses import parse
 from fenchel.models import Checkpoint
-from fenchel.models.files import write_atomically
 from fenchel.objectives import Conjugate, Entropy, Objective
 from fenchel.progress import progress
 

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fenchel.data import Dataset
-from fenchel.data.base import Indices, Reader, digest_of
+from fenchel.data.base import Indices, Reader
 from fenchel.data.orders import shuffle
 from fenchel.data.shifts import DerivedContent
 from fenchel.data.stream import Shift
+from fenchel.files import digest_of
 
 SPLIT_SEED = 0
 """Of the shuffle that is cut in halves: not the run's, so that runs of all seeds share a split."""

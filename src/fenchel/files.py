@@ -1,0 +1,97 @@
+"""Files that are whole or absent, the same bytes for the same content, and digests that name content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def write_atomically(path: str | Path, content: bytes) -> None:
+    """Write `content` to `path` so that a crash at any moment leaves the old file or the new one.
+
+    The bytes go to `<name>.part` beside it, reach the disk, and only then take the name. A part
+    left behind by a killed process is overwritten by the next write.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = part_of(target)
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, target)
+    _sync_folder(target.parent)
+
+
+def part_of(path: Path) -> Path:
+    """Where the bytes of `path` go before it takes its name."""
+    return path.with_name(path.name + ".part")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system lets a folder be opened (not Windows)."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def safetensors_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """`tensors` and `metadata` in the safetensors format, byte-identical for equal content.
+
+    The safetensors library writes its metadata in a random order; here the header is sorted, so
+    that two files can be compared, and hashed, as files.
+    """
+    import safetensors.torch
+
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    raw = safetensors.torch.save(contiguous, dict(metadata))
+    length = int.from_bytes(raw[:8], "little")
+    header = json.dumps(json.loads(raw[8 : 8 + length]), sort_keys=True, separators=(",", ":"))
+    encoded = header.encode()
+    encoded += b" " * (-len(encoded) % 8)  # the format aligns the tensors to eight bytes
+    return len(encoded).to_bytes(8, "little") + encoded + raw[8 + length :]
+
+
+def digest_of(*parts: bytes | str | npt.NDArray[Any]) -> str:
+    """A short stable hash of texts, bytes and arrays (their dtype and shape count too)."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            hasher.update(f"{part.dtype.str}{part.shape}".encode())
+            for block in _blocks(part):
+                hasher.update(np.ascontiguousarray(block).data)
+        else:
+            hasher.update(part.encode() if isinstance(part, str) else part)
+        hasher.update(b"\0")
+    return hasher.hexdigest()
+
+
+def _blocks(array: npt.NDArray[Any], rows: int = 4096) -> Iterable[npt.NDArray[Any]]:
+    """Slices of a (memory-mapped) array, so that hashing it never holds the whole of it."""
+    if array.ndim == 0:
+        yield array
+        return
+    for begin in range(0, len(array), rows):
+        yield array[begin : begin + rows]
+
+
+def md5_of(path: Path) -> str:
+    """The md5 of a file, read a megabyte at a time (a checksum here, not a signature)."""
+    hasher = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            hasher.update(block)
+    return hasher.hexdigest()

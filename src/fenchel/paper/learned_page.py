@@ -1,0 +1,95 @@
+"""The experiment on learned objectives as a figure, and as one page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from fenchel.files import write_atomically
+from fenchel.paper.learned import Learned
+from fenchel.report.html import render
+from fenchel.report.layout import Layout
+from fenchel.report.learned import FIT_COLORS, LEARNED_COLOR, POINTS
+from fenchel.report.style import as_svg, styled
+from fenchel.report.tables import Measurement
+
+
+def learned_grid_figure(learned: Sequence[Learned], *, moving: int = 0) -> Figure:
+    """Sources down, task losses across: objectives as the logit of class `moving` moves.
+
+    Thin lines are the learned objectives, dashed ones their fits, each over the range of logits that
+    the fits were made on, the other logits at their mean. An objective has no origin: every one, with
+    its fits, is shifted so that the mean of its curve is zero. R² is that of the fit over all logits.
+    """
+    if not learned:
+        raise ValueError("a figure needs at least one learned objective; got none. Learn some.")
+    sources = list(dict.fromkeys(entry.source for entry in learned))
+    tasks = list(dict.fromkeys(entry.task_loss for entry in learned))
+    with styled():
+        size = (3.7 * len(tasks) + 0.4, 3.1 * len(sources) + 0.4)
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(len(sources), len(tasks), squeeze=False)
+        for row, source in zip(panels, sources, strict=True):
+            for panel, task in zip(row, tasks, strict=True):
+                found = [e for e in learned if (e.source, e.task_loss) == (source, task)]
+                panel.set_visible(bool(found))
+                _draw(panel, found, moving)
+                panel.set_title(f"source {source}, task {task}")
+        figure.supxlabel("logit of one class, the others at rest", fontsize=9)
+        figure.supylabel("objective, shifted to mean zero", fontsize=9)
+    return figure
+
+
+def _draw(panel: Axes, found: Sequence[Learned], moving: int) -> None:
+    for entry in found:
+        h = _moved(entry, moving)
+        across = h[:, moving]
+        with torch.no_grad():
+            curve = entry.objective(h)
+            middle = curve.mean()
+            panel.plot(across, curve - middle, color=LEARNED_COLOR, linewidth=0.9)
+            for name, fit in entry.fits.by_name().items():
+                values = fit.objective(h) - middle
+                panel.plot(across, values, color=FIT_COLORS[name], linestyle="--", linewidth=1.0)
+    seeds = "1 seed" if len(found) == 1 else f"{len(found)} seeds"
+    panel.plot([], color=LEARNED_COLOR, linewidth=0.9, label=f"learned, {seeds}")
+    for name, color in FIT_COLORS.items():
+        quality = Measurement(tuple(entry.fits.by_name()[name].r_squared for entry in found))
+        label = f"{name} fit, R² {quality.text(2)}"
+        panel.plot([], color=color, linestyle="--", linewidth=1.0, label=label)
+    panel.legend(fontsize=7)
+
+
+def _moved(entry: Learned, moving: int) -> Tensor:
+    """Logits (POINTS, classes): one moves over the range of the fits, the others rest."""
+    h = torch.tensor(entry.fits.resting, dtype=torch.float64).repeat(POINTS, 1)
+    h[:, moving] = torch.linspace(entry.fits.low, entry.fits.high, POINTS, dtype=torch.float64)
+    return h
+
+
+def write_learned_page(
+    out: Path,
+    *,
+    tables: Sequence[Layout],
+    figure: Figure,
+    verdict: Sequence[str],
+    protocol: Mapping[str, str],
+    notes: Sequence[str] = (),
+) -> None:
+    """Write the page to `out`, whole or not at all; equal results give equal bytes."""
+    text = render(
+        "learned.html",
+        script="sort.js",
+        tables=tables,
+        figure=Markup(as_svg(figure, "learned-")),
+        verdict=verdict,
+        protocol=protocol,
+        notes=notes,
+    )
+    write_atomically(out, text.encode())

@@ -1,0 +1,158 @@
+"""Errors by corruption and by severity, as figures, with a panel of distances from the conjugate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fenchel.report.style import color_of, is_front, marker_of, styled
+from fenchel.report.tables import NOTHING, ErrorTable, Measurement
+
+UNADAPTED = ("source", "bn")
+
+"""Too far from the others to be drawn beside them."""
+
+Rows = Mapping[str, Sequence[Measurement]]
+
+"""By method: what was measured in the same places for each."""
+
+
+def panels_of(rows: Rows) -> dict[str, Rows]:
+    """The panels of a figure by the labels of their axes: errors, and distances where there are any."""
+    panels = {"error (%)": rows}
+    if distances := _minus_conjugate(rows):
+        panels["error minus that of the conjugate (points)"] = distances
+    return panels
+
+
+def _minus_conjugate(rows: Rows) -> dict[str, Sequence[Measurement]]:
+    """What adapts minus the conjugate, seed by seed; nothing if there is nothing to compare."""
+    if "conjugate" not in rows:
+        return {}
+    return {
+        method: [_minus(*cells) for cells in zip(row, rows["conjugate"], strict=True)]
+        for method, row in rows.items()
+        if method not in ("conjugate", *UNADAPTED)
+    }
+
+
+def _minus(cell: Measurement, other: Measurement) -> Measurement:
+    if len(cell.values) != len(other.values):
+        return NOTHING
+    return Measurement(tuple(a - b for a, b in zip(cell.values, other.values, strict=True)))
+
+
+def error_by_corruption_figure(table: ErrorTable) -> Figure:
+    """Means with one standard deviation over seeds; the mean over the corruptions at the bottom.
+
+    Methods that adapt lie close together: where the conjugate is among them, a second panel shows how far
+    the others are from it, seed by seed.
+    """
+    names = table.headings if len(table.columns) > 1 else table.columns
+    heights = [-float(k) - (0.4 if name == "mean" else 0.0) for k, name in enumerate(names)]
+    rows = {method: table.row(method)[: len(names)] for method in table.rows}
+    panels = panels_of(rows)
+    with styled():
+        size = (4.1 * len(panels) + 1.2, 0.32 * len(names) + 1.3)
+        figure = Figure(figsize=size, layout="constrained")
+        for axes, (label, shown) in zip(
+            figure.subplots(1, len(panels), sharey=True, squeeze=False)[0],
+            panels.items(),
+            strict=True,
+        ):
+            _draw_corruptions(axes, shown, list(rows), heights)
+            axes.set_xlabel(label)
+            if names[-1] == "mean":
+                axes.axhline((heights[-1] + heights[-2]) / 2, color="#6b7079", linewidth=0.8)
+        for axes in figure.axes[1:]:
+            axes.axvline(0, color=color_of("conjugate"), linewidth=1.4, zorder=2)
+        first = figure.axes[0]
+        first.set_yticks(heights, [name.replace("_", " ") for name in names])
+        first.set_ylim(heights[-1] - 0.6, 0.6)
+        figure.legend(*first.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    return figure
+
+
+def _draw_corruptions(
+    axes: Axes, rows: Rows, methods: Sequence[str], heights: Sequence[float]
+) -> None:
+    axes.hlines(heights, 0, 1, transform=axes.get_yaxis_transform(), color="#eceef0", zorder=0)
+    for position, method in enumerate(methods):
+        # Marks of one line stand a little below one another, so that equal errors do not hide each other.
+        beside = 0.26 - 0.52 * (position + 0.5) / len(methods)
+        measured = [
+            (cell.mean, height + beside, cell.spread or 0.0)
+            for cell, height in zip(rows.get(method, ()), heights, strict=False)
+            if cell.values
+        ]
+        if not measured:
+            continue
+        means, where, spreads = zip(*measured, strict=True)
+        axes.errorbar(
+            means,
+            where,
+            xerr=spreads,
+            linestyle="none",
+            marker=marker_of(method),
+            markersize=5.5 if is_front(method) else 4,
+            color=color_of(method, position),
+            elinewidth=1,
+            alpha=1.0 if is_front(method) else 0.85,
+            zorder=4 if is_front(method) else 3,
+            label=method,
+        )
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+
+
+def error_by_severity_figure(
+    errors: Mapping[tuple[str, int], Measurement], methods: Sequence[str]
+) -> Figure:
+    """`errors` by (method, severity), averaged over corruptions; bars are standard deviations.
+
+    Where the conjugate is among the methods, a second panel shows how far the others are from it.
+    """
+    severities = sorted({severity for _, severity in errors})
+    panels = panels_of({m: [errors.get((m, at), NOTHING) for at in severities] for m in methods})
+    with styled():
+        figure = Figure(figsize=(3.8 * len(panels) + 1.4, 3.5), layout="constrained")
+        for axes, (label, rows) in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+        ):
+            _draw_severities(axes, rows, methods, severities)
+            axes.set_xticks(severities)
+            axes.set(xlabel="severity", ylabel=label)
+        for axes in figure.axes[1:]:
+            axes.axhline(0, color=color_of("conjugate"), linewidth=1.4, zorder=2)
+        handles = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside right upper")
+    return figure
+
+
+def _draw_severities(
+    axes: Axes, rows: Rows, methods: Sequence[str], severities: Sequence[int]
+) -> None:
+    for position, method in enumerate(methods):
+        measured = [
+            (at, cell.mean, cell.spread or 0.0)
+            for at, cell in zip(severities, rows.get(method, ()), strict=False)
+            if cell.values
+        ]
+        if not measured:
+            continue
+        where, means, spreads = zip(*measured, strict=True)
+        front = is_front(method)
+        axes.errorbar(
+            where,
+            means,
+            yerr=spreads,
+            marker=marker_of(method),
+            markersize=5,
+            elinewidth=1,
+            linewidth=2.2 if front else 1.2,
+            color=color_of(method, position),
+            zorder=4 if front else 3,
+            label=method,
+        )

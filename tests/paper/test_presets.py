@@ -1,0 +1,314 @@
+"""The presets hold the paper's settings and numbers, and plan what the data at hand allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from fenchel.adapters import METHODS
+from fenchel.bench.record import Record
+from fenchel.bench.running import run_job
+from fenchel.bench.tuned import Choice, Tuned
+from fenchel.data import DATASETS
+from fenchel.models import MODELS
+from fenchel.names import parse_spec
+from fenchel.paper import PRESETS, SCALES, Line, SourceModel
+from fenchel.paper.comparison import compare, task_loss_curves
+from fenchel.paper.comparison_tables import (
+    comparison_csv,
+    comparison_table,
+    differences,
+    preset_severity_figure,
+    shifts_csv,
+)
+from fenchel.paper.planning import PresetPlan, find_checkpoints, plan_preset
+from fenchel.report.significance import compare_records
+
+SaveCheckpoint = Callable[..., Path]
+LINES = [
+    (preset.name, line)
+    for preset in PRESETS.values()
+    if preset.figure != "learned"
+    for line in preset.lines
+]
+NAMES = (
+    "table-ce", "table-poly", "table-domain", "table-severity", "table-squared", "table-ce-digits",
+    "fig-task-loss", "fig-gaussian", "fig-meta",
+)  # fmt: skip
+
+
+def line_of(preset: str, title: str) -> Line:
+    (found,) = (line for line in PRESETS[preset].lines if line.title == title)
+    return found
+
+
+def test_every_table_and_figure_of_the_paper_is_there() -> None:
+    assert sorted(PRESETS) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("preset", "line"), LINES, ids=lambda value: value if isinstance(value, str) else value.title
+)
+def test_a_line_names_things_that_exist(preset: str, line: Line) -> None:
+    assert parse_spec(line.data)[0] in DATASETS
+    assert parse_spec(line.source.data)[0] in DATASETS
+    assert all(name in MODELS for name in line.source.architectures)
+    assert all(method in METHODS for method in line.runs)
+    assert list(line.runs)[-1] == "conjugate"
+    for scale in SCALES:
+        assert PRESETS[preset].scale(line, scale).batch_size > 0
+    for method, run in line.runs.items():
+        assert (method in ("source", "bn")) == (run.optimizer is None)
+
+
+def test_what_the_paper_does_not_have_is_named_in_the_notes_or_is_a_plain_baseline() -> None:
+    unpublished = {
+        (preset, line.title, method)
+        for preset, line in LINES
+        for method, run in line.runs.items()
+        if run.error is None and method != "bn"
+    }
+    ours = ("MNIST-M, T", "CIFAR-10-C severity", "CIFAR-10-C, tuned T")
+    assert {
+        (preset, title, method)
+        for preset, title, method in unpublished
+        if not any(mark in title for mark in ours)
+    } == {
+        ("table-ce", "CIFAR-10-C, T = 1", "entropy"),
+        ("table-ce", "CIFAR-10-C, T = 1", "soft"),
+        ("table-domain", "SVHN → MNIST", "memo"),
+        ("table-domain", "SVHN → USPS", "memo"),
+        ("table-domain", "SVHN → MNIST-M", "memo"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("preset", "title", "method", "expected"),
+    [
+        ("table-ce", "CIFAR-10-C, tuned T", "conjugate", ("adam", 1e-3, 2, 12.51, 0.03)),
+        ("table-ce", "CIFAR-100-C, tuned T", "robust", ("sgd", 1e-2, 2, 36.37, 0.10)),
+        ("table-ce", "ImageNet-C, tuned T", "conjugate", ("sgd", 2.5e-3, 1.5, 45.36, 0.01)),
+        ("table-poly", "CIFAR-10-C, T = 1", "memo", ("sgd", 5e-3, 1, 13.23, 0.07)),
+        ("table-poly", "CIFAR-10-C, tuned T", "conjugate", ("sgd", 1e-3, 1.5, 12.08, 0.05)),
+        ("table-poly", "CIFAR-100-C, tuned T", "robust", ("adam", 1e-3, 3, 39.80, 0.08)),
+        ("table-poly", "ImageNet-C, tuned T", "soft", ("sgd", 2.5e-3, 2, 44.45, 0.03)),
+        ("table-squared", "CIFAR-10-C, T = 1", "soft", ("sgd", 1e-4, 1, 14.85, 0.08)),
+        ("table-squared", "CIFAR-100-C, tuned T", "robust", ("adam", 1e-3, 0.5, 43.99, 0.15)),
+        ("table-domain", "SVHN → MNIST", "conjugate", ("adam", 1e-2, 1, 10.73, None)),
+        ("table-domain", "ImageNet-R", "conjugate", ("sgd", 2.5e-3, 1, 55.63, None)),
+        ("table-ce-digits", "SVHN → USPS, T = 2", "memo", ("adam", 1e-2, 2, 22.42, None)),
+        ("table-severity", "ImageNet-C severity 5, tuned T", "entropy", ("sgd", 2.5e-3, 1.5, 61.80, None)),
+        ("table-severity", "ImageNet-C severity 1, T = 1", "soft", ("sgd", 2.5e-3, 1, 32.49, None)),
+    ],
+)  # fmt: skip
+def test_settings_and_numbers_are_the_published_ones(
+    preset: str, title: str, method: str, expected: tuple[object, ...]
+) -> None:
+    run = line_of(preset, title).runs[method]
+    found = (run.optimizer, run.learning_rate, run.temperature, run.error, run.spread)
+    assert found == expected
+
+
+def test_the_severities_average_to_the_papers_mean() -> None:
+    means = {"robust": 49.32, "entropy": 46.13, "memo": 48.21, "soft": 44.62, "conjugate": 44.02}
+    lines = [
+        line
+        for line in PRESETS["table-severity"].lines
+        if line.title.startswith("ImageNet-C") and line.title.endswith("T = 1")
+    ]
+    assert [line.severities for line in lines] == [(1,), (2,), (3,), (4,), (5,)]
+    for method, mean in means.items():
+        errors = [line.runs[method].error or 0.0 for line in lines]
+        assert sum(errors) / 5 == pytest.approx(mean, abs=0.011)
+
+
+def test_the_full_scale_is_the_papers_and_the_smoke_scale_is_small() -> None:
+    for preset, line in LINES:
+        full = PRESETS[preset].scale(line, "full")
+        assert (full.limit, full.batch_size) == (None, 200)
+        assert PRESETS[preset].scale(line, "smoke").limit in (32, 100)
+    with pytest.raises(ValueError, match="smoke"):
+        PRESETS["table-ce"].scale(LINES[0][1], "smok")
+
+
+def test_a_source_matches_by_data_and_loss() -> None:
+    exact = SourceModel(data="cifar10", loss="poly:epsilon=6", architectures=("resnet26",))
+    assert exact.matches("cifar10", "poly:epsilon=6.0")
+    assert not exact.matches("cifar10", "poly:epsilon=8")
+    assert not exact.matches("cifar100", "poly:epsilon=6")
+    assert not exact.matches("cifar10", "cross-entropy")
+    assert not exact.matches(None, "poly:epsilon=6")
+    open_source = SourceModel(data="cifar10", loss="poly", architectures=("resnet26",))
+    assert open_source.matches("cifar10", "poly:epsilon=8")
+
+
+def test_without_anything_all_is_missing_and_told_how_to_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FENCHEL_HOME", str(tmp_path))
+    planned = plan_preset(PRESETS["table-poly"], "smoke", ())
+    assert planned.plan.jobs == ()
+    told = {item.what: item.how for item in planned.missing}
+    assert told["the data set cifar10-c"].startswith("fenchel data fetch cifar10-c")
+    assert told["a checkpoint trained on cifar10 with poly:epsilon=6"] == (
+        "fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6"
+    )
+    full = {item.how for item in plan_preset(PRESETS["table-poly"], "full", ()).missing}
+    assert (
+        "fenchel train --data cifar10 --model resnet26_wide --loss poly:epsilon=6 --preset paper"
+        in full
+    )
+    assert all(not row.errors for row in compare(planned, {}))
+
+
+def test_the_papers_architecture_is_preferred(save_checkpoint: SaveCheckpoint, cache: Path) -> None:
+    save_checkpoint("cifar10", "poly:epsilon=6", "runs/a", architecture="digit_network")
+    path = save_checkpoint("cifar10", "poly:epsilon=6", "runs/b")
+    save_checkpoint("cifar10", "poly:epsilon=8", "runs/c")
+    (path.parent / "state.safetensors").write_bytes(b"not a checkpoint")
+    found = find_checkpoints([path.parents[1]])
+    assert len(found) == 3
+    (line,) = plan_preset(PRESETS["fig-task-loss"], "smoke", found).lines
+    assert line.checkpoint is not None
+    assert line.checkpoint.path == path
+
+
+@pytest.fixture
+def ran(save_checkpoint: SaveCheckpoint, cache: Path) -> tuple[PresetPlan, dict[str, Record]]:
+    """The task-loss figure on one of its fifteen shifts."""
+    path = save_checkpoint("cifar10", "poly:epsilon=6", architecture="digit_network")
+    planned = plan_preset(PRESETS["fig-task-loss"], "smoke", find_checkpoints([path]))
+    records = [run_job(job) for job in planned.plan.jobs]
+    return planned, {record.key: record for record in records}
+
+
+def test_what_is_here_is_run_with_the_published_settings(
+    ran: tuple[PresetPlan, dict[str, Record]],
+) -> None:
+    planned, records = ran
+    (line,) = planned.lines
+    assert (line.shifts, line.shifts_wanted) == (1, 15)
+    assert {record.status for record in records.values()} == {"done"}
+    by_method = {record.cell.method: record.cell for record in records.values()}
+    assert set(by_method) == set(line.line.runs)
+    assert by_method["memo"].learning_rate == 5e-3
+    assert by_method["conjugate"].optimizer == "sgd"
+    assert all(cell.batch_size == 50 for cell in by_method.values())
+
+
+def test_comparisons_are_the_records_and_say_that_they_are_partial(
+    ran: tuple[PresetPlan, dict[str, Record]],
+) -> None:
+    planned, records = ran
+    rows = compare(planned, records)
+    by_method = {record.cell.method: record for record in records.values()}
+    for row in rows:
+        assert row.errors == (by_method[row.method].error_percent,)
+        assert row.is_partial
+    entries = {row[1].text: row for row in comparison_table(rows, "").rows}
+    mine = by_method["conjugate"].error_percent
+    assert entries["conjugate"][3].text == f"{mine:.2f}*"
+    assert entries["conjugate"][4].text == "13.02 ± 0.09"
+    assert entries["conjugate"][5].text == f"{mine - 13.02:+.2f}"
+    assert comparison_csv(rows, differences(rows)).count("\n") == len(rows) + 1
+    assert preset_severity_figure(rows) is not None
+
+
+def test_every_method_is_paired_with_the_conjugate(
+    ran: tuple[PresetPlan, dict[str, Record]],
+) -> None:
+    planned, records = ran
+    rows = compare(planned, records)
+    by_method = {row.method: row for row in rows}
+    found = differences(rows)
+    title = planned.lines[0].line.title
+    assert {method for _, method in found} == set(by_method) - {"conjugate"}
+    for method in ("source", "entropy"):
+        mine, reference = by_method[method], by_method["conjugate"]
+        assert found[title, method] == compare_records(
+            mine.records, reference.records, limited=True
+        )
+        assert found[title, method].estimate == pytest.approx(mine.errors[0] - reference.errors[0])
+    lines = shifts_csv(rows).splitlines()
+    assert len(lines) == 1 + 2 * len(rows)  # one shift and the mean over shifts
+    assert comparison_table(rows, "", found).rows[0][6].text == found[title, "source"].interval
+
+
+def test_task_loss_curves_have_a_point_a_batch(ran: tuple[PresetPlan, dict[str, Record]]) -> None:
+    planned, records = ran
+    curves = task_loss_curves(planned.lines[0], records)
+    assert set(curves) == set(planned.lines[0].line.runs)
+    by_method = {record.cell.method: record for record in records.values()}
+    for method, (curve,) in curves.items():
+        assert curve == pytest.approx(list(by_method[method].batch_task_losses))
+
+
+def test_a_failed_cell_leaves_a_gap_that_is_told(ran: tuple[PresetPlan, dict[str, Record]]) -> None:
+    planned, records = ran
+    broken = {
+        key: Record(cell=record.cell, status="failed", error="x")
+        for key, record in records.items()
+        if record.cell.method == "hard"
+    }
+    rows = {row.method: row for row in compare(planned, {**records, **broken})}
+    assert (rows["hard"].errors, rows["hard"].failed) == ((), 1)
+    entries = {row[1].text: row for row in comparison_table(list(rows.values()), "").rows}
+    assert entries["hard"][3].text == "failed"
+
+
+def write_settings(checkpoint: Path, kind: str, methods: Iterable[str], **settings: object) -> None:
+    """The file that `fenchel tune` leaves, with the same settings for every method."""
+    metadata = find_checkpoints([checkpoint])[0].metadata
+    choices = tuple(
+        Choice(
+            architecture=metadata.architecture,
+            loss=metadata.loss,
+            method=method,
+            settings=settings,
+            validation_error=1.0,
+            trials=2,
+        )
+        for method in methods
+    )
+    tuned = Tuned(choices=choices, protocol={"corruptions": ["spatter"]})
+    tuned.write(checkpoint.with_suffix(f".{kind}.json"))
+
+
+def test_at_scale_cpu_settings_tuned_for_the_source_replace_the_published_ones(
+    save_checkpoint: SaveCheckpoint, cache: Path
+) -> None:
+    path = save_checkpoint("cifar10", "poly:epsilon=6", architecture="digit_network")
+    adapting = [
+        name
+        for name in line_of("fig-task-loss", "CIFAR-10-C, T = 1").runs
+        if name not in ("source", "bn")
+    ]
+    write_settings(path, "t1", adapting, learning_rate=0.25, temperature=1.0, optimizer="adam")
+    found = find_checkpoints([path])
+    preset = PRESETS["fig-task-loss"]
+    (tuned,) = plan_preset(preset, "cpu", found).lines
+    assert {str(run) for name, run in tuned.line.runs.items() if name in adapting} == {
+        "adam 0.25, T 1"
+    }
+    assert tuned.line.runs["conjugate"].error == 13.02
+    cells = [job.cell for job in tuned.plan.jobs]
+    assert {cell.learning_rate for cell in cells if cell.method in adapting} == {0.25}
+    assert {name.selection for name in tuned.plan.requests} == {"tuned on spatter"}
+    (published,) = plan_preset(preset, "smoke", found).lines
+    assert published.line.runs["conjugate"].learning_rate == 1e-3
+
+
+def test_digits_are_adapted_with_settings_tuned_at_the_temperature_of_their_line(
+    save_checkpoint: SaveCheckpoint, cache: Path
+) -> None:
+    path = save_checkpoint("svhn:digits=True", "cross-entropy", architecture="digit_network")
+    methods = ("hard", "robust", "memo", "conjugate")
+    for kind, temperature in (("t1", 1.0), ("t2", 2.0)):
+        settings = {"learning_rate": temperature / 8, "temperature": temperature}
+        write_settings(path, kind, methods, optimizer="adam", **settings)
+    lines = plan_preset(PRESETS["table-ce-digits"], "cpu", find_checkpoints([path])).lines
+    assert {
+        (found.line.title[-5:], str(found.line.runs[name])) for found in lines for name in methods
+    } == {("T = 1", "adam 0.125, T 1"), ("T = 2", "adam 0.25, T 2")}
