@@ -1,4 +1,4 @@
-"""Adapted predictions for a images of images: order, batches, warnings, files."""
+"""Adapted predictions for a set of images: order, batches, warnings, files."""
 
 from __future__ import annotations
 

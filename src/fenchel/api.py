@@ -1,4 +1,4 @@
-"""`fenchel.adapt`: what joins a model, the loss it was trained with, and an adapter."""
+"""`fenchel.adapt`: makes an adapter from a model and the loss that the model was trained with."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ logger = logging.getLogger("fenchel")
 
 OPTIMIZERS: dict[str, type[SGD] | type[Adam]] = {"sgd": SGD, "adam": Adam}
 LEARNING_RATE = 1e-3
-"""Of the named optimisers, unless another one is asked for."""
+"""The learning rate of the named optimisers, unless another one is given."""
 
 OptimizerChoice = str | Optimizer | Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
@@ -55,14 +55,14 @@ _BOUNDED = (
     nn.Hardsigmoid,
     nn.Softsign,
 )
-"""Last layers whose outputs cannot grow without end."""
+"""Last layers whose outputs are bounded."""
 _OTHER_NAMES = {
     "lr": "learning_rate",
     "loss": "trained_with",
     "T": "temperature",
     "rate": "learning_rate",
 }
-"""What people write elsewhere for an argument of `adapt`."""
+"""Names that other libraries use for an argument of `adapt`, and the name of that argument."""
 
 
 def adapt(
@@ -101,24 +101,24 @@ def adapt(
         own; or `objective=` instead.
     optimizer: `sgd` (momentum 0.9, Nesterov), `adam`, a class of torch.optim, or a callable from
         parameters to a torch.optim optimiser, which then brings its own learning rate.
-    learning_rate: of the optimiser; 1e-3 by default.
-    temperature: the objective sees logits / temperature; predictions do not. By default the
-        objective's own, which is 1 unless it says otherwise.
+    learning_rate: the learning rate of the optimiser; 1e-3 by default.
+    temperature: the objective is computed on logits / temperature; predictions are not. By default
+        the objective's own temperature, which is 1 unless it says otherwise.
     predict: `after` the update on the same batch (a second forward), or `before` it.
-    statistics: of batch-normalisation layers: the `batch`'s, the `source`'s, or the weight in (0, 1)
-        with which every batch enters the running statistics.
-    parameters: which move: `normalization` layers, `last:1` for those of the last stage alone, `all`,
-        names or patterns, or a predicate.
+    statistics: which statistics batch-normalisation layers use: those of the `batch`, those of the
+        `source`, or running statistics. For the latter pass the weight of every batch, in (0, 1).
+    parameters: which parameters are updated: those of `normalization` layers, `last:1` for those of
+        the last stage alone, `all`, names or patterns, or a predicate.
     episodic: reset before every batch.
     update_every: update on every k-th batch only; the others are predicted with what was learnt.
     logits: where the logits are in what the model returns: a key, a position, or a function that finds
         them and puts the classes on the last axis.
-    dim: the axis of the classes, which outputs of more than two axes need: 1 for (samples, classes,
+    dim: the axis of the classes. Outputs of more than two axes need it: 1 for (samples, classes,
         height, width).
     features: the layer that makes the logits, for methods that look at what it is given; by default the
         last linear layer to run.
-    channels_last: images in channels-last memory; by default where a batch is large enough to gain.
-    winograd: wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
+    channels_last: put images into channels-last memory; by default where a batch is large enough to gain.
+    winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
     compile: run the network through torch.compile (its first batch takes a minute or more).
 
     >>> import fenchel
@@ -199,7 +199,7 @@ def _as_loss(trained_with: object) -> Loss | None:
 
 
 def _known_input_range(model: nn.Module) -> tuple[float, float] | None:
-    """Models that normalise their input themselves say in which range they take it."""
+    """The range of the pixels, for models that normalise their input themselves; else None."""
     known = getattr(getattr(model, "preprocessing", None), "input_range", None)
     return None if known is None else tuple(known)
 
@@ -212,7 +212,7 @@ def _as_method(
     input_range: tuple[float, float] | None,
     options: dict[str, Any],
 ) -> Method:
-    """The method asked for, whichever way."""
+    """The method that the arguments of `adapt` name."""
     _require_no_other_name(options)
     if objective is not None:
         return Descent(objective=_own(objective, method, temperature, options))
@@ -246,7 +246,7 @@ def _as_method(
 
 
 def _require_no_other_name(options: dict[str, Any]) -> None:
-    """An argument by the name that it has elsewhere gets a hint."""
+    """Refuse an argument named as in another library, and give the name that it has here."""
     for name, ours in _OTHER_NAMES.items():
         if name in options:
             raise TypeError(f"adapt does not know {name}=. Did you mean {ours}=?")
@@ -255,7 +255,7 @@ def _require_no_other_name(options: dict[str, Any]) -> None:
 def _own(
     objective: Objective, method: object, temperature: float | None, options: dict[str, Any]
 ) -> Objective:
-    """The user's own objective, at the temperature asked for."""
+    """The user's own objective, at the given temperature."""
     if method is not None:
         raise ValueError(f"pass method= or objective=, not both; got method={method!r} as well.")
     if options:
@@ -273,7 +273,7 @@ def _own(
 
 
 def _warn_without_minimum(method: Method, model: nn.Module) -> None:
-    """An objective that falls without end needs a network whose scores cannot grow without end."""
+    """Warn if the objective has no lower bound and the scores of the network have no bound either."""
     objective = getattr(method, "objective", None)
     if objective is None or objective.is_bounded:
         return

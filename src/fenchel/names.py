@@ -1,7 +1,7 @@
-"""Names at the rim: registries, `name:key=value` specs, and errors that suggest the nearest name.
+"""Names at the interface: registries, `name:key=value` specs, and errors that suggest the nearest name.
 
-Strings live in the command line, in sweep files and in records; the code passes objects. This
-module is where one becomes the other, for losses, objectives, methods, corruptions, data sets and
+Strings are used on the command line, in sweep files and in records; the code passes objects. This
+module turns one into the other, for losses, objectives, methods, corruptions, data sets and
 models alike. Whoever adds one writes `@fenchel.register("name")` above it.
 """
 
@@ -43,7 +43,7 @@ _BASES = {
 """The classes by which a kind is recognised, by name: this module imports none of them."""
 
 _OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")
-"""A comma between arguments, not one within a tuple or list."""
+"""Matches a comma between arguments, not one within a tuple or list."""
 
 
 class UnknownNameError(ValueError, KeyError):
@@ -131,7 +131,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 self.register(point.name)(point.load())
 
     def everything(self) -> dict[str, T]:
-        """All that can be found by name, what is not iterated over included."""
+        """Every name that can be looked up, including those that are not iterated over."""
         self._load_entry_points()
         return self._things if self._also is None else {**self._things, **self._also.everything()}
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 REQUIRED = dataclasses.MISSING
-"""The default of an option that has none."""
+"""Marks an option that has no default."""
 
 
 class Configurable:
@@ -58,7 +58,7 @@ class Configurable:
         temperature: float | None = None,
         **options: Any,
     ) -> Self:
-        """One for a model trained with `loss` (None: not known), under the name `title` in errors."""
+        """An instance for a model trained with `loss` (None: not known); errors call it `title`."""
         title = title or cls.__name__
         cls.check_options(title, options)
         given = dict(options)
@@ -93,5 +93,5 @@ class Configurable:
 
     @classmethod
     def summary(cls) -> str:
-        """One line for listings: the first of the class's own description."""
+        """One line for listings: the first line of the class's own docstring."""
         return (inspect.getdoc(cls) or "").partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What a process can do to run faster, none of it without being asked."""
+"""What a process can do to run faster. Nothing here happens unless it is called."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Advice:
 
 
 def examine() -> list[Advice]:
-    """What `fenchel doctor` tells: facts that decide the speed of a step, with advice."""
+    """What `fenchel doctor` prints: facts that decide the speed of a step, with advice."""
     return [_devices(), _threads(), _memory_format(), _allocator(), _compiler()]
 
 

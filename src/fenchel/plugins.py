@@ -30,7 +30,7 @@ class Plugin:
 
     @property
     def name(self) -> str:
-        """The name of the file, which is how records speak of it."""
+        """The name of the file, by which records refer to the plugin."""
         return Path(self.path).name
 
     @cached_property
@@ -102,7 +102,7 @@ def _marked(plugin: Plugin) -> Iterator[None]:
 
 @contextmanager
 def _beside(file: Path) -> Iterator[None]:
-    """A plugin may import its neighbours."""
+    """Within the block, a plugin may import the files beside it."""
     sys.path.insert(0, str(file.parent))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Adapted predictions for a images of images: what a practitioner needs, and what tells if it helped."""
+"""Adapted predictions for a set of images, and measures that tell whether adaptation helped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fenchel.files import write_atomically
 from fenchel.progress import progress
 
 COLLAPSE = 0.5
-"""Adapted predictions that spread over less than this share of the classes the source uses are suspect."""
+"""Adapted predictions are suspect if they use less than this share of the classes that the source uses."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ImageFiles:
 
 
 def read_images(path: Path, *, size: int | None = None, mode: str = "RGB") -> ImageFiles:
-    """A folder of images (in one folder a class, or not), an `.npy` file, or an `.npz` with labels.
+    """A folder of images (in one folder per class, or not), an `.npy` file, or an `.npz` with labels.
 
     Arrays hold uint8 images (N, H, W, C) or (N, H, W), or floats that go to the model as they are.
     """
@@ -108,7 +108,7 @@ def _check_array(images: npt.NDArray[Any], path: Path) -> None:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What came out, row by row in the images's own order, with the source model's word beside it."""
+    """The adapted predictions, one row per image in the given order, and the source model's beside them."""
 
     names: Sequence[str]
     predicted: npt.NDArray[np.int64]
@@ -153,7 +153,7 @@ class Predictions:
         return found
 
     def to_csv(self, path: Path) -> None:
-        """One row an image, written whole or not at all."""
+        """Write a CSV file with one row per image, whole or not at all."""
         columns: dict[str, Sequence[Any]] = {
             "image": self.names,
             "prediction": self.predicted.tolist(),
@@ -221,7 +221,7 @@ def predict(
 
 @dataclass(frozen=True)
 class _Rows:
-    """A batch of a images, and which of its images they are."""
+    """A batch of images, and their positions in the whole set."""
 
     rows: npt.NDArray[np.int64]
     inputs: Tensor

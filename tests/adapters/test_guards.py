@@ -136,7 +136,7 @@ def test_a_batch_of_one_vector_is_refused_with_what_to_do():
     model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
     adapted = fenchel.adapt(model, method="entropy")
     before = adapted.state
-    with pytest.raises(ValueError, match=r"more than one value a channel.*statistics='source'"):
+    with pytest.raises(ValueError, match=r"more than one value per channel.*statistics='source'"):
         adapted(torch.rand(1, 3))
     assert adapted.state is before
     assert fenchel.adapt(model, method="entropy", statistics="source")(torch.rand(1, 3)).shape == (

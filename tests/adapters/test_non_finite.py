@@ -19,8 +19,10 @@ def spoiled(batch, value, rows=BROKEN):
     return batch
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("statistics", ["batch", "source", 0.3])
+VALUES = {"batch": float("nan"), "source": float("inf"), 0.3: -float("inf")}
+
+
+@pytest.mark.parametrize(("statistics", "value"), VALUES.items())
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_the_other_rows_are_exactly_what_they_would_be_without_them(
     make_network, make_stream, adapt, method, statistics, value

@@ -230,6 +230,7 @@ def test_a_step_waits_for_the_device_once_to_learn_if_its_samples_are_finite(
     assert "convolution" not in recorder.before_first_wait, "it comes first"
 
 
+@pytest.mark.filterwarnings("ignore::fenchel.adapters.UnboundedObjectiveWarning")
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_no_closed_form_loss_waits_for_the_device(make_network, make_stream, name):
     model = make_network()

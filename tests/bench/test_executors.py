@@ -1,6 +1,7 @@
 """Every executor gives the same results, and a dead worker costs nothing but time."""
 
 import dataclasses
+import multiprocessing
 import os
 import signal
 import socket
@@ -126,7 +127,8 @@ def collect(executor, count):
 def test_a_killed_worker_costs_no_result(plan):
     with make_executor("processes", 1) as executor:
         executor.submit(plan.jobs[3])
-        os.kill(executor._crew[0].process.pid, signal.SIGKILL)
+        (worker,) = multiprocessing.active_children()
+        os.kill(worker.pid, signal.SIGKILL)
         (record,) = collect(executor, 1)
     assert (record.status, record.key) == ("done", plan.jobs[3].cell.key)
 
@@ -162,5 +164,5 @@ def test_workers_that_cannot_start_end_the_sweep_with_a_reason(plan, monkeypatch
 def test_workers_end_with_their_executor(plan):
     with make_executor("processes", 1) as executor:
         executor.submit(plan.jobs[3])
-        process = executor._crew[0].process
-    assert not process.is_alive()
+        (worker,) = multiprocessing.active_children()
+    assert not worker.is_alive()

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -36,8 +37,8 @@ def done(cell, wrong=1) -> Record:
 
 
 def test_a_store_is_in_wal_mode(store):
-    assert store._rows("PRAGMA journal_mode") == [("wal",)]
-    assert store._rows("PRAGMA synchronous") == [(2,)]
+    with closing(sqlite3.connect(store.path)) as another:
+        assert another.execute("PRAGMA journal_mode").fetchall() == [("wal",)]
 
 
 def test_a_result_lands_once(store, plan):
@@ -182,7 +183,8 @@ def test_a_database_of_another_program_is_refused(tmp_path):
 
 
 def test_a_store_of_another_format_is_refused(store):
-    store._connection.execute("PRAGMA user_version = 99")
+    with closing(sqlite3.connect(store.path)) as another:
+        another.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreError, match="has format 99"):
         Store(store.path)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 import torch
@@ -158,10 +159,9 @@ def test_label_is_stationary_at_any_scores(loss: Loss, data: st.DataObject) -> N
 
 
 @every_loss
-@pytest.mark.parametrize("classes", [2, 10, 21841])
 @pytest.mark.parametrize("autocast", [False, True], ids=["float32", "autocast"])
-def test_extreme_scores_stay_finite(loss: Loss, classes: int, autocast: bool) -> None:
-    for size in (1.0, 50.0, 90.0, 1e4):
+def test_extreme_scores_stay_finite(loss: Loss, autocast: bool) -> None:
+    for classes, size in product((2, 10, 21841), (1.0, 50.0, 90.0, 1e4)):
         h = size * (2 * torch.rand(6, scores(loss, classes=classes).shape[-1]) - 1)
         h[0], h[1], h[2, 0], h[3, -1] = size, -size, size, -size
         h[4] = torch.where(torch.arange(h.shape[-1]) == 0, size, -size)

@@ -65,12 +65,6 @@ def test_nothing_asked_is_nothing_read(dataset):
     assert dataset.read([]).shape == (0, *dataset.shape)
 
 
-@pytest.mark.parametrize("wrong", [[-1], [10**9], [[0]], [0.5]])
-def test_indices_outside_are_refused(dataset, wrong):
-    with pytest.raises((IndexError, TypeError), match="indices must"):
-        dataset.read(wrong)
-
-
 def test_it_travels_to_another_process(dataset):
     copy = pickle.loads(pickle.dumps(dataset))
     np.testing.assert_array_equal(copy.read([0]), dataset.read([0]))
@@ -136,3 +130,10 @@ def test_there_are_a_thousand_sorted_wnids():
     assert list(imagenet.wnids()) == sorted(imagenet.wnids())
     assert imagenet.wnids()[0] == "n01440764"
     assert imagenet.wnids()[-1] == "n15075141"
+
+
+@pytest.mark.parametrize("wrong", [[-1], [10**9], [[0]], [0.5]])
+def test_indices_outside_are_refused(wrong):
+    """`Dataset.read` checks them for every reader alike."""
+    with pytest.raises((IndexError, TypeError), match="indices must"):
+        load("gaussians", samples=4).read(wrong)

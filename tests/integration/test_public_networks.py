@@ -22,11 +22,8 @@ CLASSES = 5
 RATE = 0.05
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-NORMALIZATION = (
-    *BATCH_NORM,
-    nn.LayerNorm,
-    nn.GroupNorm,
-)  # and so timm's variants, which derive from them
+# The variants of timm and transformers derive from torch's own layers.
+NORMALIZATION = (*BATCH_NORM, nn.LayerNorm, nn.GroupNorm)
 
 
 @dataclass(frozen=True)
@@ -69,8 +66,8 @@ SMALL_TRANSFORMER = {
     "num_hidden_layers": 2, "num_attention_heads": 3,
 }  # fmt: skip
 
-# A count of layers, not of parameters: one in front of every convolution or half of a block, and a last
-# or a first one. It catches a rule that finds too few of them, on both sides of the comparison.
+# Normalisation layers are counted from the architecture (stem + blocks + shortcuts + last), so that a kind
+# of layer that both sides of the comparison overlook is noticed too.
 NETWORKS = {
     "timm resnet": of_timm("resnet18", 1 + 16 + 3),
     "timm efficientnet": of_timm("efficientnet_b0", 2 + 2 + 15 * 3),
@@ -141,9 +138,7 @@ class Tent:
         for layer in self.layers:
             layer.requires_grad_(True)
             if isinstance(layer, BATCH_NORM):
-                layer.training = (
-                    True  # the batch's statistics; nothing inside the layer changes mode
-                )
+                layer.training = True  # not train(), which would reach the layers inside
         moving = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.SGD(moving, RATE, momentum=0.9, nesterov=True)
 

@@ -321,9 +321,9 @@ def test_findings_tell_what_was_found() -> None:
     assert "only its gradient is affine in the target" in text
     assert "rank C - 1" in text
     assert "dense factorisation (at 10 classes)" in text
-    assert "one value a sample" in text
+    assert "one value per sample" in text
     full = derive(nn.MSELoss()).findings(50)
-    assert full.output == "one value a batch, evaluated sample by sample"
+    assert full.output == "one value per batch, evaluated sample by sample"
     assert full.structure == "a linear system of full rank"
     assert full.solver == "diagonal plus rank one, solved directly: O(C)"
     iterated = derive(CASES["spherical score"].function).findings(50)

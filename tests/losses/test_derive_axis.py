@@ -56,11 +56,11 @@ def assert_same(derived: Loss, expected: Loss, classes: int = 10) -> None:
         assert (ours - theirs).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize("classes", [3, 10, 40])
 @pytest.mark.parametrize("form", ["sample", "kept", "score", "reduced"])
 @pytest.mark.parametrize("dim", SHAPES)
-def test_function_of_any_axis_is_its_closed_form(dim: int, form: str, classes: int) -> None:
-    assert_same(derive(Poly(dim, form), dim=dim), PolyLoss(epsilon=6.0), classes)
+def test_function_of_any_axis_is_its_closed_form(dim: int, form: str) -> None:
+    for classes in (3, 10, 40):
+        assert_same(derive(Poly(dim, form), dim=dim), PolyLoss(epsilon=6.0), classes)
 
 
 def per_pixel(h: Tensor, y: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ OTHERS = {
     "ignores the logits": (lambda h, y: y.square().sum(-1), "ignores its logits"),
     "mixes samples": (lambda h, y: -(y * log_z(h - h.mean(0))).sum(-1), "other samples"),
     "random": (lambda h, y: -(y * log_z(h + torch.randn_like(h))).sum(-1), "random draws"),
-    "two values": (lambda h, y: (h * y)[:, :2], r"one value a sample \(3,\).*got \(3, 2\)"),
+    "two values": (lambda h, y: (h * y)[:, :2], r"one value per sample \(3,\).*got \(3, 2\)"),
     "a number": (lambda h, y: float(F.cross_entropy(h, y)), "return a tensor; got float"),
     "integer targets": (lambda h, y: F.nll_loss(log_z(h), y), "two float tensors of one shape"),
     "gathers": (lambda h, y: -log_z(h).gather(-1, y[:, None]), "two float tensors of one shape"),

@@ -98,5 +98,5 @@ def test_inputs_that_cannot_be_augmented_are_refused(images: Tensor) -> None:
         ranged.make_views((images * 255).byte(), generator())
     with pytest.raises(ValueError, match="float images"):
         ranged.make_views(images[0], generator())
-    with pytest.raises(ValueError, match="one mean a channel; got 2 for images of 3 channels"):
+    with pytest.raises(ValueError, match="one mean per channel; got 2 for images of 3 channels"):
         MarginalEntropy(mean=(0.5, 0.5), std=(0.5, 0.5)).make_views(images, generator())

@@ -27,7 +27,7 @@ from fenchel.names import unknown
 from fenchel.objectives import Objective
 
 CHANNELS_LAST_ELEMENTS = 2**18
-"""From here on images are put into channels-last memory, unless the settings say otherwise."""
+"""Batches of images with at least this many elements are put into channels-last memory by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class Core:
         return inputs.in_channels_last() if prefers else inputs
 
     def _prefers_channels_last(self, samples: Tensor) -> bool:
-        """Request for, or a batch of images so large that the faster convolutions pay."""
+        """Whether the settings request it or, by default, the batch is large enough to gain from it."""
         if samples.ndim != 4 or not samples.is_floating_point():
             return False
         if self.settings.channels_last is not None:

@@ -22,7 +22,7 @@ class UnboundedObjectiveWarning(AdaptationWarning):
 
 @contextmanager
 def without_minimum_is_meant() -> Iterator[None]:
-    """In the block, no warning of objectives without a minimum: whoever runs experiments means them."""
+    """In the block, objectives without a minimum raise no warning: experiments use them on purpose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnboundedObjectiveWarning)
         yield
@@ -39,9 +39,9 @@ def warn_small_batch(size: int) -> None:
 
 
 def explain_single_value(error: ValueError, size: int) -> ValueError:
-    """PyTorch's refusal to normalise one value a channel, in the user's terms."""
+    """PyTorch's refusal to normalise one value per channel, in the user's terms."""
     return ValueError(
-        f"batch statistics need more than one value a channel, but this batch of {size} gives one "
+        f"batch statistics need more than one value per channel, but this batch of {size} gives one "
         f"({error}). Use larger batches, statistics='source', or a running mix such as statistics=0.1."
     )
 
@@ -64,7 +64,7 @@ def check_model(model: object) -> None:
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         raise TypeError(
             f"adapt wraps the network itself; got {type(model).__name__}. Pass model.module, one "
-            "adapter a process."
+            "adapter per process."
         )
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise TypeError(

@@ -45,7 +45,7 @@ class Inputs:
         )
 
     def finite_rows(self) -> Tensor | None:
-        """Which samples are finite, or None if all of them are. The one wait for the device of a step.
+        """Which samples are finite, or None if all of them are. Nothing else in a step waits for the device.
 
         Other arguments, such as masks, need not be finite.
         """

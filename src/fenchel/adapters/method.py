@@ -41,7 +41,7 @@ class Method(Configurable, ABC):
     moves: ClassVar[bool] = True
     """Whether parameters move; if none does, learning rate and optimiser do not matter."""
     statistics: ClassVar[Literal["source"] | None] = None
-    """The statistics that the method insists on, whatever was asked for."""
+    """The statistics that the method needs; they override the setting `statistics`."""
 
     def start(self, passes: Passes, batch: Inputs) -> Tensors:
         """What it remembers before the first batch, which is given for its shapes."""

@@ -1,4 +1,7 @@
-"""The user's model as steps run it: skeletons that share its tensors, one set of them per step at work."""
+"""The user's model as steps run it: one set of skeletons per step at work.
+
+A skeleton is a copy of the model's modules that shares every tensor with the model.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class Networks:
     source: Network
     """The model as it is."""
     moving: Network
-    """The model under the statistics asked for, with what moves taken from the state."""
+    """The model under the adapter's statistics, with the moving tensors taken from the state."""
     mixing: Network | None
     """The network that lets the batch enter the running statistics, where these are a mix."""
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 Statistics = Literal["batch", "source"] | float
-"""Of the batch, of the source, or the weight in (0, 1) with which each batch enters a running mix."""
+"""The batch's, the source's, or a running mix, given by the weight of each batch in (0, 1)."""
 
 KNOWN_LAYERS: tuple[type[nn.Module], ...] = (
     _NormBase,  # batch and instance normalisation, in every dimension, SyncBatchNorm, timm's variants

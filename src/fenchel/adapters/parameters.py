@@ -58,7 +58,7 @@ def _of_normalization_layers(model: nn.Module, names: Iterable[str]) -> list[str
 
 
 def _of_last_stages(model: nn.Module, chosen: list[str], selection: str) -> list[str]:
-    """Those of the last stages, so that everything in front of them is computed once a batch.
+    """The parameters of the last stages, so that everything in front of them is computed once per batch.
 
     A stage is a child of the network with normalisation layers in it; wrappers around a single such
     child are looked through.

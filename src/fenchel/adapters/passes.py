@@ -26,13 +26,13 @@ LossFunction = Callable[[Tensors], Tensor | tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Gradient:
-    """Of a loss with respect to the moving parameters.
+    """The gradient of a loss with respect to the moving parameters.
 
     Attributes:
         tensors: one per moving parameter.
-        value: of the loss, a scalar.
+        value: the value of the loss, a scalar.
         any_kept: whether any sample counts; a step along this gradient is taken only then.
-        logits: the last that the loss saw, cut off their graph.
+        logits: the last logits that the loss was computed on, detached.
     """
 
     tensors: Tensors
@@ -41,7 +41,7 @@ class Gradient:
     logits: Tensor | None = None
 
     def norm(self) -> Tensor:
-        """The length of all of them together."""
+        """The Euclidean norm of all tensors together."""
         squares = [value.square().sum() for value in self.tensors.values()]
         return torch.stack(squares).sum().sqrt()
 
@@ -118,7 +118,7 @@ class Passes:
         return self.scores.replaced(output, logits)
 
     def remember(self, theta: Tensors, output: Any) -> None:
-        """Tell what the model returns for the batch at `theta`, where that is known already."""
+        """Record what the model returns for the batch at `theta`, so that it is not computed again."""
         self._shown = None if output is None else (theta, output)
 
     # --- losses ----------------------------------------------------------------------------------
@@ -127,7 +127,12 @@ class Passes:
         """An objective over a batch, as a function of the moving parameters."""
 
         def value(theta: Tensors) -> tuple[Tensor, Tensor]:
-            logits = self._seen_by(objective, theta, batch)
+            views = objective.make_views(batch.samples(), self.generator)
+            if views is None:
+                logits = self.logits(theta, batch)
+            else:  # (views, samples, ..., classes)
+                calls = [batch.with_samples(view) for view in views]
+                logits = torch.stack([self.logits(theta, call) for call in calls])
             return self.mean(objective(logits), objective.weights(logits))
 
         return value
@@ -192,11 +197,11 @@ class Passes:
 
     @cached_property
     def generator(self) -> torch.Generator:
-        """For whatever is drawn at random: the same draws for the same seed and number of the batch."""
+        """The source of all random draws: equal for equal seeds and numbers of the batch."""
         return torch.Generator().manual_seed(self.seed)
 
     def vouches_for(self, parameters: Tensors) -> bool:
-        """Whether they come from `follow` as they are, which has checked them."""
+        """Whether `follow` returned these very parameters, and so has checked that they are finite."""
         return parameters is self._guarded
 
     # --- inside ----------------------------------------------------------------------------------
@@ -217,14 +222,6 @@ class Passes:
             return reuse.returning()
         differentiates = torch.is_grad_enabled() and theta and _all_need_gradients(theta.values())
         return reuse.keeping() if differentiates else nullcontext()
-
-    def _seen_by(self, objective: Objective, theta: Tensors, batch: Inputs) -> Tensor:
-        """The logits that an objective sees: of the batch, or of its views (V, samples, ..., classes)."""
-        views = objective.make_views(batch.samples(), self.generator)
-        if views is None:
-            return self.logits(theta, batch)
-        calls = [batch.with_samples(view) for view in views]
-        return torch.stack([self.logits(theta, call) for call in calls])
 
     def _picked(self, output: Any, batch: Inputs) -> Tensor:
         logits = self.scores(output)

@@ -1,4 +1,4 @@
-"""What lies in front of everything that moves is computed once a batch.
+"""Modules in front of everything that moves are computed once per batch.
 
 The passes over one batch (the update's, and the prediction's after it) differ in the moving parameters
 alone, so modules that none of them has reached give the same output again. In the first pass such outputs
@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 
 class Reuse:
-    """The outputs of a skeleton's unreached modules during one batch.
+    """The outputs of a skeleton's unreached modules during one batch (see `normalization.skeleton`).
 
     Whether a moving parameter has reached an output is known from autograd: in the first pass they
     alone require gradients. An output that somebody has written into since is computed again.

@@ -1,4 +1,4 @@
-"""One stream on an adapter's network: its state, its mode, and what has become of it so far."""
+"""One stream on an adapter's network: its state, its mode, and its counters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
 
 @dataclass(frozen=True)
 class Health:
-    """What an adapter has been through so far."""
+    """Counts of what happened in a stream so far."""
 
     batches: int
     samples: int
@@ -45,7 +45,7 @@ class Health:
 
 
 class Owner(Protocol):
-    """Whose network a session uses: the adapter."""
+    """The adapter, whose network a session uses."""
 
     core: Core
     unloaded: bool

@@ -122,7 +122,7 @@ class State:
 
 
 def fresh_counts(device: torch.device) -> Tensors:
-    """Zero of everything that is counted on the device."""
+    """A zero for everything that is counted on the device."""
     names = ("updates", "non_finite", "none_kept")
     return {name: torch.zeros((), dtype=torch.int64, device=device) for name in names}
 

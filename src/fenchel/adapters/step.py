@@ -1,9 +1,9 @@
 """The adaptation step as a pure function: (state, inputs) -> (state', output).
 
-The network runs through `torch.func.functional_call` on a skeleton that shares the user's tensors, with
-the moving parameters and the running statistics taken from the state. What happens to a batch is the
-method's to say. A step that must not happen (something non-finite, no sample kept) is undone by
-`torch.where` on the device: no synchronisation.
+The network runs through `torch.func.functional_call` on a skeleton: a copy of the modules
+that shares the user's tensors. The moving parameters and the running statistics come from the state.
+The method decides what happens to a batch. A step that must not happen (something non-finite, no sample
+kept) is undone by `torch.where` on the device: no synchronisation.
 """
 
 from __future__ import annotations
@@ -107,37 +107,14 @@ class Step:
         return replace(state, memory=self.method.start(passes, passes.batch))
 
     def _updated(self, networks: Networks, state: State, passes: Passes) -> State:
-        after = self._updated_once(passes, state)
-        for _ in range(self.steps - 1):
-            # Anew for every update: each draws the same views of the batch.
-            again = self._passes(networks, state, passes.batch, passes.trace)
-            after = self._updated_once(again, after)
-        return after
-
-    def _updated_once(self, passes: Passes, state: State) -> State:
-        """One update by the method, undone where it left anything that is not finite."""
-        after = self.method.update(passes, state, passes.batch)
-        if after is state or (passes.vouches_for(after.parameters) and not after.memory):
-            return after
-        _check_memory(state.memory, after.memory)
-        descended = passes.fine
-        kept = (*after.parameters.values(), *after.memory.values())
-        floats = [tensor for tensor in kept if tensor.is_floating_point()]
-        fine = all_finite(floats) if floats else torch.ones((), dtype=torch.bool)
-        if descended is not None:
-            fine = fine & descended.to(fine.device)
-        counts = dict(after.counts)
-        counts["updates"] = torch.where(fine, counts["updates"], state.counts["updates"])
-        # Where the optimiser's step has been undone already, that one is counted.
-        newly = ~fine if descended is None else ~fine & descended
-        counts["non_finite"] = counts["non_finite"] + newly
-        return replace(
-            after,
-            parameters=chosen(fine, after.parameters, state.parameters),
-            moments=chosen(fine, after.moments, state.moments),
-            memory=chosen(fine, after.memory, state.memory),
-            counts=counts,
-        )
+        """As many updates by the method as there are steps, each undone where it went wrong."""
+        for number in range(self.steps):
+            if number:  # anew for every update: each draws the same views of the batch
+                passes = self._passes(networks, state, passes.batch, passes.trace)
+            after = self.method.update(passes, state, passes.batch)
+            checked = passes.vouches_for(after.parameters) and not after.memory
+            state = after if after is state or checked else _guarded(passes, state, after)
+        return state
 
     def _mixed_in(self, networks: Networks, state: State, inputs: Inputs) -> tuple[State, Any]:
         """Let the batch enter the running statistics, where the adapter keeps such a mix."""
@@ -151,6 +128,29 @@ class Step:
             counts["non_finite"] = counts["non_finite"] + ~fine
         statistics = chosen(fine, statistics, state.statistics)
         return replace(state, statistics=statistics, counts=counts), output
+
+
+def _guarded(passes: Passes, state: State, after: State) -> State:
+    """What a method made of a state, undone where it left anything that is not finite."""
+    _check_memory(state.memory, after.memory)
+    descended = passes.fine
+    kept = (*after.parameters.values(), *after.memory.values())
+    floats = [tensor for tensor in kept if tensor.is_floating_point()]
+    fine = all_finite(floats) if floats else torch.ones((), dtype=torch.bool)
+    if descended is not None:
+        fine = fine & descended.to(fine.device)
+    counts = dict(after.counts)
+    counts["updates"] = torch.where(fine, counts["updates"], state.counts["updates"])
+    # Where the optimiser's step has been undone already, that one is counted.
+    newly = ~fine if descended is None else ~fine & descended
+    counts["non_finite"] = counts["non_finite"] + newly
+    return replace(
+        after,
+        parameters=chosen(fine, after.parameters, state.parameters),
+        moments=chosen(fine, after.moments, state.moments),
+        memory=chosen(fine, after.memory, state.memory),
+        counts=counts,
+    )
 
 
 def _check_memory(old: Tensors, new: Tensors) -> None:

@@ -1,6 +1,6 @@
 """Wide 3 x 3 convolutions with fixed weights by Winograd's algorithm F(4 x 4, 3 x 3), on a CPU.
 
-A tile of 4 x 4 outputs takes 36 multiplications a pair of channels and not 144. The three linear maps
+A tile of 4 x 4 outputs takes 36 multiplications per pair of channels and not 144. The three linear maps
 around them (of a 6 x 6 input tile, of the weights, of the products) are products with small constant
 matrices, which pay once channels are many. The result is the same polynomial of the inputs: equal but for
 rounding, which in float32 is eleven to fifteen times as large. PyTorch's own CPU convolutions are
@@ -46,7 +46,7 @@ _OF_OUTPUT = (
 
 
 def use_winograd(twin: nn.Module) -> nn.Module:
-    """Let the skeleton's wide 3 x 3 convolutions run this way wherever their input allows it."""
+    """Run the wide 3 x 3 convolutions of a skeleton (see `normalization`) so where their input allows it."""
     for module in twin.modules():
         if type(module) is nn.Conv2d and _is_wide(module):
             module.__class__ = WinogradConv2d
@@ -128,7 +128,7 @@ def _convolved(images: Tensor, weight: Tensor, *, mirrored: bool) -> Tensor:
     products = seen.view(TILE * TILE, count * down * across, -1).bmm(factors)
     outputs = _on_both_sides(of_output, products.view(TILE, TILE, -1))
     by_tile = outputs.view(OUTPUT, OUTPUT, count, down, across, -1)
-    by_pixel = by_tile.permute(2, 3, 0, 4, 1, 5).contiguous()  # one tile an image: else a view
+    by_pixel = by_tile.permute(2, 3, 0, 4, 1, 5).contiguous()  # one tile per image: else a view
     return by_pixel.view(count, height, width, -1).permute(0, 3, 1, 2)
 
 

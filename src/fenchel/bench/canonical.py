@@ -1,8 +1,8 @@
 """One spelling for equal runs: defaults written out, unused settings dropped, equal objectives merged.
 
-A sweep may ask for the same computation in several ways. For a model trained with cross-entropy the
-entropy of the softmax, its own probabilities as the label and the conjugate label are one function,
-so they are run once; tables still show a row for each name that was asked for.
+A sweep may name the same computation several times. For a model trained with cross-entropy, three
+methods are one function: the entropy of the softmax, its own probabilities as the label, and the
+conjugate label. They are run once; tables still show one row per name in the sweep.
 """
 
 from __future__ import annotations

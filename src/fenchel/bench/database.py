@@ -54,7 +54,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def make_database(path: Path) -> None:
-    """Make an empty store under another name first: whoever dies here leaves no half-made one."""
+    """Make an empty store under another name first: a crash leaves no incomplete store."""
     if (log := path.with_name(path.name + "-wal")).exists():
         raise damaged(path, f"it is gone, but its log {log.name} is there")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from fenchel.bench.sources import Job
 
 @dataclass(frozen=True)
 class Estimate:
-    """Cells, and seconds for those without a record."""
+    """The number of cells of a plan, and the seconds that those without a record will take."""
 
     cells: int
     done: int
@@ -61,7 +61,7 @@ def _calibrated(jobs: Iterable[Job]) -> dict[tuple[object, ...], float]:
 
 
 def _kind(cell: Cell) -> tuple[object, ...]:
-    """What decides the speed of a cell, by and large."""
+    """The fields of a cell that mostly decide its speed."""
     return (
         cell.model_digest,
         cell.data,

@@ -1,7 +1,7 @@
 """Results as CSV or JSON, sorted and the same for the same results, and back into a store.
 
-A row holds a whole record, so a store can continue from an export. What was measured of the machine
-(times, memory) is left out unless asked for: without it, exports of equal sweeps are equal files.
+A row holds a whole record, so a store can continue from an export. Measurements of the machine (times,
+memory) are left out by default: without them, exports of equal sweeps are equal files.
 """
 
 from __future__ import annotations

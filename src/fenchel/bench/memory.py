@@ -1,4 +1,4 @@
-"""The most memory that a stretch of work held."""
+"""The peak memory of a block of code."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _STATUS = Path("/proc/self/status")
 
 
 class PeakMemory:
-    """`peak` in bytes after the block: of the device on a GPU, else of the whole process.
+    """`peak` in bytes after the block: that of the device on a GPU, else that of the whole process.
 
     Linux can start a new maximum for every block; elsewhere the maximum is that of the process since
-    its start. None where nothing can be told.
+    its start. None where the system does not tell.
     """
 
     def __init__(self, device: str) -> None:

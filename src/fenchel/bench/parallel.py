@@ -57,7 +57,7 @@ def run_all(
 
 
 def _stop(pool: ProcessPoolExecutor, others: Sequence[BaseProcess]) -> None:
-    """Without waiting for what is under way, which may take minutes."""
+    """Stop all workers without waiting for calls under way, which may take minutes."""
     pool.shutdown(wait=False, cancel_futures=True)
     stopped = [process for process in multiprocessing.active_children() if process not in others]
     for process in stopped:

@@ -35,7 +35,7 @@ GIVEN = "given"
 
 @dataclass(frozen=True)
 class Request:
-    """The name under which a sweep asked for a cell, and how its hyper-parameters were chosen."""
+    """The name that a sweep uses for a cell, and how its hyper-parameters were chosen."""
 
     key: str
     method: str
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """Jobs without repetition, and every name under which a cell was asked for."""
+    """Jobs without repetition, and every name that the sweep uses for a cell."""
 
     jobs: tuple[Job, ...]
     requests: tuple[Request, ...]
@@ -65,7 +65,7 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Configuration:
-    """One way to adapt one model: the fields of the cell, and the name that the sweep gave it."""
+    """One configuration for one model: the fields of the cell, and the name that the sweep gave it."""
 
     name: str
     selection: str
@@ -73,9 +73,9 @@ class _Configuration:
 
 
 def make_plan(sweep: Sweep, *, limit: int | None = None, device: str = "cpu") -> Plan:
-    """The jobs of a sweep; `limit` images a shift instead of the sweep's own limit.
+    """The jobs of a sweep; `limit` images per shift instead of the sweep's own limit.
 
-    Opens every checkpoint and data set, so whatever is missing is told before anything runs.
+    Opens every checkpoint and data set, so whatever is missing is reported before anything runs.
     """
     plugins = loaded_plugins()
     jobs: dict[str, Job] = {}
@@ -140,7 +140,7 @@ def _configurations(
 
 
 def _streams(data: DataChoice, setting: str) -> Iterator[tuple[ShiftSource, ...]]:
-    """A stream a shift where the adapter is reset between them; else one over all of them."""
+    """One stream per shift where the adapter is reset between shifts; else one stream over all of them."""
     sources = shift_sources(data)
     if setting == "reset":
         yield from ((source,) for source in sources)

@@ -49,7 +49,7 @@ class CellShift:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One run: a model, adapted in one way, over one stream.
+    """One run: a model, adapted under one configuration, over one stream.
 
     In the setting `reset` a stream is a single shift; in the others it is all of them, in order.
     Values are canonical, so that equal runs have equal keys: what a method does not use is None,
@@ -60,10 +60,10 @@ class Cell:
         data: the data set or its spec, as the sweep names it.
         shifts: what is streamed, with digests of the content.
         metric: `accuracy` or `mean-class-accuracy`.
-        setting, order, concentration, batch_size, limit, seed: of the stream; see `Stream`.
+        setting, order, concentration, batch_size, limit, seed: describe the stream; see `Stream`.
         architecture, loss, model_digest: the source model and the loss it was trained with.
-        method: the canonical name; a sweep may have asked for it by others (`Store.requests`).
-        options: of the method's objective, such as `threshold` or `q`, defaults included.
+        method: the canonical name; a sweep may use other names for it (`Store.requests`).
+        options: those of the method's objective, such as `threshold` or `q`, defaults included.
         temperature, optimizer, learning_rate: None where no parameter moves.
         plugins: the files that brought the method, loss or data set, with digests of their content.
         checkpoint: label: the name of the checkpoint.
@@ -134,14 +134,14 @@ class Record:
         batch_task_losses: the mean training loss of each batch's predictions at the true labels.
         shift_samples, shift_wrong: for each of `cell.shifts`.
         class_samples, class_wrong: for each class, where the metric is mean-class-accuracy.
-        wrong_mask: a bit a sample, 1 if wrong, sorted by shift, then by index in the data set;
+        wrong_mask: one bit per sample, 1 if wrong, sorted by shift, then by index in the data set;
             packed and base64-encoded. See `is_wrong`.
         order_digest: names the order of the samples.
         health: updates made and left out.
         warnings: what the adapter warned of, such as a last batch too small for its statistics.
-        versions: of Python, torch and the like, and the kind of device.
+        versions: the versions of Python, torch and the like, and the kind of device.
         timings: seconds, and when the cell started (seconds since 1970).
-        peak_memory: bytes, of the process on a CPU, else of the device.
+        peak_memory: in bytes; that of the process on a CPU, else that of the device.
         traceback: where a failed cell failed.
     """
 
@@ -195,7 +195,7 @@ class Record:
 
     @property
     def is_wrong(self) -> npt.NDArray[np.bool_]:
-        """`wrong_mask` as an array, one value a sample."""
+        """`wrong_mask` as an array, one value per sample."""
         packed = np.frombuffer(base64.b64decode(self.wrong_mask), np.uint8)
         return np.unpackbits(packed, count=self.samples).astype(np.bool_)
 
@@ -205,7 +205,7 @@ class Record:
         return float(self.timings.get("seconds", math.nan))
 
     def deterministic_json(self) -> dict[str, Any]:
-        """What two runs of the cell have in common: all but what was measured of the machine."""
+        """Everything that is equal in two runs of the cell: all but measurements of the machine."""
         values = self.to_json()
         return {name: value for name, value in values.items() if name not in MEASURED}
 
@@ -231,7 +231,7 @@ class Record:
 
 
 MEASURED = ("timings", "peak_memory", "traceback")
-"""The fields of a record that differ from run to run; exports leave them out unless asked."""
+"""The fields of a record that differ from run to run; exports leave them out by default."""
 
 
 def pack_mask(wrong: npt.NDArray[np.bool_]) -> str:

@@ -1,4 +1,4 @@
-"""Run one cell: stream, adapt, predict, keep the score. On one torch thread, whoever calls.
+"""Run one cell: stream, adapt, predict, score. It always runs on one torch thread.
 
 Only `batch.inputs` reaches the adapter; labels are revealed after the prediction.
 """
@@ -41,7 +41,7 @@ def run_job(job: Job) -> Record:
 def guarded(
     job: Job, open_ingredients: Callable[[], tuple[Checkpoint, tuple[Shift, ...]]]
 ) -> Record:
-    """Run a cell with ingredients opened by the caller's own means, inside what records a failure."""
+    """Run a cell with the model and data that the caller opens; a failure becomes a failed record."""
     started = time.time()
     begun = time.perf_counter()
     try:
@@ -161,7 +161,7 @@ def adapter_of(cell: Cell, checkpoint: Checkpoint) -> Adapter:
 
 @dataclass
 class _Score:
-    """Collects what became of each sample."""
+    """Collects the outcome of each sample."""
 
     loss: Loss
     stream: Stream
@@ -221,7 +221,7 @@ def _counts(values: npt.NDArray[np.int64], length: int) -> tuple[int, ...]:
 
 
 def versions(device: str) -> dict[str, str]:
-    """What a result may depend on besides its cell."""
+    """Versions and machine: what a result may depend on besides its cell."""
     return {
         "fenchel": _version.__version__,
         "python": platform.python_version(),

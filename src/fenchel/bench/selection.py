@@ -41,7 +41,7 @@ class Grid:
 TUNED_SETTINGS = ("learning_rate", "temperature", "optimizer")
 
 Kind = tuple[str, str, str]
-"""Architecture and training loss of a source, and a method."""
+"""The architecture and training loss of a source model, and a method."""
 Setting = tuple[Any, ...]
 """A value for each of `TUNED_SETTINGS`."""
 Errors = dict[Setting, list[float]]
@@ -66,7 +66,7 @@ def tuning_plan(sweep: Sweep, grid: Grid, *, limit: int | None = None, device: s
 def final_plan(
     longer: Plan, records: Iterable[Record], asked: Mapping[str, Sequence[Request]], grid: Grid
 ) -> Plan:
-    """Of the trials of `longer`, those that did best at their rate in the records of a shorter tuning.
+    """The trials of `longer` that did best at their learning rate in the records of a shorter tuning.
 
     What a rate does to a stream shows late: a short one favours rates that break down in a long one.
     """
@@ -111,7 +111,7 @@ def select(
     """The best settings of each method for each kind of source, by the mean error over all else.
 
     Ties go to what the grid lists first. A setting of which a cell failed is not chosen. `screened_on`
-    tells the images a shift on which the trials were picked, where they come from a `final_plan`.
+    is the number of images per shift on which the trials of a `final_plan` were picked.
     """
     trials, cells = _trials(records, asked)
     if not cells:
@@ -226,7 +226,7 @@ def _best(kind: Kind, errors: Errors, grid: Grid) -> Choice:
 
 
 def _protocol(cells: Sequence[Cell], grid: Grid) -> dict[str, Any]:
-    """What the choices rest on."""
+    """The protocol behind the choices."""
     shifts = [shift for cell in cells for shift in cell.shifts]
     present = {shift.name for shift in shifts}
     return {

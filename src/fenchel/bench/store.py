@@ -3,8 +3,8 @@
 | table | holds |
 |---|---|
 | `cells` | what was planned: key, cell as JSON, a text to sort by |
-| `asked` | the names under which sweeps asked for a cell, and how its settings were chosen |
-| `records` | outcomes, at most one a key: what is deterministic, what was measured, a checksum |
+| `asked` | the names that sweeps use for a cell, and how its settings were chosen |
+| `records` | outcomes, at most one per key: what is deterministic, what was measured, a checksum |
 | `claims` | cells under way: by which driver, and until when the claim holds without renewal |
 
 A record and the end of its claim are one transaction. A file that is damaged or of another kind is
@@ -83,7 +83,7 @@ class Store:
             yield Cell.from_json(json.loads(text))
 
     def requests(self) -> dict[str, tuple[Request, ...]]:
-        """For each key, the names under which its cell was asked for: a row of a table each."""
+        """For each key, the names that sweeps use for its cell: tables show one row per name."""
         found: dict[str, list[Request]] = {}
         query = "SELECT key, method, selection FROM asked ORDER BY key, method, selection"
         for key, method, selection in self._rows(query):
@@ -106,7 +106,7 @@ class Store:
     # --- what changes ----------------------------------------------------------------------------
 
     def add_plan(self, plan: Plan) -> None:
-        """Remember the cells of a plan and the names they were asked by; what is known stays."""
+        """Remember the cells of a plan and their names in the sweep; what is known stays."""
         with self._transaction() as connection:
             self._add_cells(connection, (job.cell for job in plan.jobs), plan.requests)
 
@@ -227,7 +227,7 @@ class Store:
 
 
 def sort_text(cell: Cell) -> str:
-    """A text by which cells of one table stand together."""
+    """The text that cells are sorted by, so that those of one table stand together."""
     stream = [cell.data, cell.setting, [(shift.name, shift.severity) for shift in cell.shifts]]
     model = [cell.loss, cell.architecture, cell.model_digest]
     way = [cell.method, cell.options, cell.optimizer, cell.learning_rate, cell.temperature]

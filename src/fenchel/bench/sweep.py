@@ -1,4 +1,4 @@
-"""What a sweep asks for: data x checkpoints x methods x grids x seeds, under one protocol."""
+"""What a sweep consists of: data x checkpoints x methods x grids x seeds, under one protocol."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class DataChoice:
         corruptions: names, or a key of `CORRUPTION_GROUPS`. None means the test corruptions for a data
             set that exists corrupted alone (`cifar10-c`); any other is then a shift of its own.
         severities: 1 to 5.
-        constants: of corruptions applied on the fly; None chooses by the image size.
-        noise_seed: of corruptions applied on the fly.
-        textures: folder of frost textures for them.
-        limit: a random subset of that many images of each shift; None for all.
+        constants: the strengths of corruptions applied on the fly; None chooses by the image size.
+        noise_seed: the seed of corruptions applied on the fly.
+        textures: the folder of frost textures for them.
+        limit: the size of a random subset of the images of each shift; None for all.
     """
 
     name: str

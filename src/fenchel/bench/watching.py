@@ -20,7 +20,7 @@ PLAIN_SECONDS = 5.0
 
 
 class Watcher:
-    """Told what happens; this one says nothing."""
+    """Receives the events of a sweep; this base class shows nothing."""
 
     def __init__(self) -> None:
         self.total = self.done = self.failed = 0
@@ -37,7 +37,7 @@ class Watcher:
         self._started = time.monotonic()
 
     def finished(self, record: Record) -> None:
-        """A cell came out."""
+        """Called when a cell has a record."""
         self.failed += record.status == "failed"
         self.done += 1
         if record.key in self._left:
@@ -45,10 +45,10 @@ class Watcher:
             self._fresh_samples += self._samples[record.key]
 
     def others(self, count: int) -> None:
-        """Nothing left to begin: `count` cells are with other drivers."""
+        """Called when no cell is left to begin: other drivers run the last `count`."""
 
     def remaining_seconds(self) -> float:
-        """From the speed so far, by samples; NaN before the first cell."""
+        """The seconds left, from the samples per second so far; NaN before the first cell."""
         if not self._fresh_samples:
             return math.nan
         speed = (time.monotonic() - self._started) / self._fresh_samples
@@ -94,7 +94,7 @@ class PlainWatcher(Watcher):
 
 
 class LiveWatcher(Watcher):
-    """A table that changes in place: a row a method."""
+    """A table that changes in place: one row per method."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -149,12 +149,12 @@ class LiveWatcher(Watcher):
 
 
 def make_watcher() -> Watcher:
-    """What suits where standard error goes."""
+    """The watcher that suits standard error: a live table for a terminal, lines otherwise."""
     return LiveWatcher(Console(stderr=True)) if sys.stderr.isatty() else PlainWatcher()
 
 
 def progress_line(watcher: Watcher) -> str:
-    """Done, failed and the time left."""
+    """How many cells are done, how many failed, and the time left."""
     left = watcher.remaining_seconds()
     eta = "" if math.isnan(left) else f", {duration(left)} left"
     return f"{watcher.done}/{watcher.total} done, {watcher.failed} failed{eta}"
@@ -172,7 +172,7 @@ def outcome(record: Record) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people.
+    """A duration in words.
 
     >>> duration(42), duration(3725)
     ('42 s', '1 h 02 min')

@@ -1,12 +1,16 @@
-"""The command line: `fenchel VERB`, one file a verb."""
+"""The command line: `fenchel VERB`, one file per verb."""
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import typer
 
+from fenchel._version import __version__
 from fenchel.cli import (
     adapt,
     bench,
@@ -21,6 +25,7 @@ from fenchel.cli import (
     train,
     tune,
 )
+from fenchel.cli.completion import whole_words
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
 from fenchel.cli.verbs import make_all_verbs
 from fenchel.performance import retain_freed_memory
@@ -29,11 +34,44 @@ app = typer.Typer(
     name="fenchel",
     help="Test-time adaptation derived from the training loss.",
     no_args_is_help=True,
+    add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: 0 done, 1 some work failed, 2 a mistake in the call, 130 interrupted.",
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(
+            f"fenchel {__version__} (Python {platform.python_version()}, torch {_version_of('torch')})"
+        )
+        raise typer.Exit()
+
+
+def _version_of(package: str) -> str:
+    """What is installed, read from its metadata: nothing is imported."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
+@app.callback()
+def _options_of_the_program(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_show_version,
+            help="Print the versions of fenchel, Python and torch, and leave.",
+        ),
+    ] = False,
+) -> None:
+    """Test-time adaptation derived from the training loss."""
+
 
 app.command("demo")(demo.demo)
 app.command("adapt")(adapt.adapt_images)
@@ -54,7 +92,8 @@ def main() -> None:
     """Entry point: a user's mistake becomes one clear line; FENCHEL_DEBUG=1 shows the traceback."""
     retain_freed_memory()
     try:
-        app()
+        with whole_words():
+            app(prog_name="fenchel")
     except KeyboardInterrupt:
         report_mistake("interrupted")
         sys.exit(EXIT_INTERRUPTED)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fenchel.cli import completion
 from fenchel.cli.console import err, out, pick_device, print_json
 from fenchel.cli.imports import load_object
 from fenchel.names import parse_spec
@@ -22,6 +23,7 @@ def adapt_images(
         str,
         typer.Option(
             metavar="MODULE:FACTORY",
+            autocompletion=completion.models_and_zoo,
             help="Your function that builds the model, as MODULE:NAME or FILE.py:NAME; or the name of a "
             "model of this library; or a checkpoint: a file of `fenchel train`, or zoo:NAME.",
         ),
@@ -41,6 +43,7 @@ def adapt_images(
         str | None,
         typer.Option(
             metavar="LOSS",
+            autocompletion=completion.losses,
             help="The loss the model was trained with: poly:epsilon=6, cross-entropy, ... "
             "(`fenchel list losses`), or MODULE:FUNCTION for your own.",
         ),
@@ -48,7 +51,8 @@ def adapt_images(
     method: Annotated[
         str,
         typer.Option(
-            help="See `fenchel list methods`; options follow: hard:threshold=0.9, learned:path=FILE."
+            autocompletion=completion.methods,
+            help="See `fenchel list methods`; options follow: hard:threshold=0.9, learned:path=FILE.",
         ),
     ] = "conjugate",
     out_file: Annotated[Path, typer.Option("--out", help="Where the predictions go.")] = Path(
@@ -65,7 +69,7 @@ def adapt_images(
             help="The objective sees logits / temperature.", show_default="the objective's own"
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Updates a batch.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Updates per batch.")] = 1,
     statistics: Annotated[
         str,
         typer.Option(help="batch, source, or the weight in (0, 1) of each batch in a running mix."),
@@ -109,6 +113,11 @@ def adapt_images(
     name, options = parse_spec(method)
     if "input_range" in METHODS[name].options() and not options.keys() & {"input_range", "mean"}:
         options["input_range"] = (0.0, 1.0)  # as images are read
+    if loss is None and METHODS[name].needs_loss():
+        raise ValueError(
+            f"method {name!r} is derived from the loss the model was trained with, which was not given. "
+            "Add --trained-with, for example --trained-with cross-entropy."
+        )
     adapter = adapt(
         network,
         trained_with=loss,

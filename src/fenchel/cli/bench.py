@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
+from fenchel.cli import completion
 from fenchel.cli.console import EXIT_FAILURES, err, out, pick_device, print_json
 from fenchel.names import unknown
 
@@ -51,6 +52,7 @@ ExecutorName = Annotated[
     typer.Option(
         "--executor",
         "-x",
+        autocompletion=completion.executors,
         help="serial, processes or ray. By default serial, or processes for several workers.",
     ),
 ]
@@ -84,7 +86,14 @@ def run(
     device: Device = "cpu",
     json: AsJson = False,
 ) -> None:
-    """Run the cells of a sweep that have no result yet. Exit code 1 if a cell of it failed."""
+    """Run the cells of a sweep that have no result yet. Exit code 1 if a cell of it failed.
+
+    [bold]Examples[/bold]
+
+        fenchel bench sweep.toml --workers 2
+
+        fenchel bench sweep.toml --dry-run
+    """
     from fenchel.bench.plan import make_plan
     from fenchel.bench.sweep_file import read_sweep
 
@@ -170,7 +179,12 @@ def tell_summary(summary: Summary, path: Path, json: bool) -> None:
 
 @app.command()
 def status(store: StoreArgument, json: AsJson = False) -> None:
-    """How far a sweep is, and what failed."""
+    """How far a sweep is, and what failed.
+
+    [bold]Example[/bold]
+
+        fenchel bench status sweep.toml
+    """
     with _existing(store) as opened:
         counts = opened.counts()
         failures = [record for record in opened.records() if record.status == "failed"]
@@ -202,22 +216,47 @@ def export(
     timings: Annotated[
         bool, typer.Option("--timings", help="Also what was measured: times, memory, tracebacks.")
     ] = False,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print the results as JSON; with --out, what was written where."
+        ),
+    ] = False,
 ) -> None:
-    """Write every result as CSV or JSON: sorted, and the same for the same results."""
+    """Write every result as CSV or JSON: sorted, and the same for the same results.
+
+    [bold]Examples[/bold]
+
+        fenchel bench export sweep.sqlite --out results.csv
+
+        fenchel bench export sweep.toml --format json --timings
+    """
     from fenchel.bench.exports import FORMATS, as_csv, as_json
     from fenchel.files import write_atomically
 
-    by_name = "json" if out_file is not None and out_file.suffix == ".json" else "csv"
-    kind = kind or by_name
+    kind = kind or _export_format(out_file, json)
     if kind not in FORMATS:
         raise unknown("format", kind, FORMATS)
+    if json and out_file is None and kind != "json":
+        raise ValueError(f"--json prints JSON; got --format {kind} as well. Leave one of them out.")
     with _existing(store) as opened:
         text = (as_json if kind == "json" else as_csv)(opened, timings=timings)
+        results = sum(1 for _ in opened.records())
     if out_file is None:
         typer.echo(text, nl=False)
+        return
+    write_atomically(out_file, text.encode())
+    if json:
+        print_json({"file": str(out_file), "format": kind, "results": results})
     else:
-        write_atomically(out_file, text.encode())
         err.print(Text(f"written: {out_file}"), soft_wrap=True)
+
+
+def _export_format(file: Path | None, json: bool) -> str:
+    """The format of an export whose user named none."""
+    if file is None:
+        return "json" if json else "csv"
+    return "json" if file.suffix == ".json" else "csv"
 
 
 @app.command("import")
@@ -228,13 +267,23 @@ def import_(
     export_file: Annotated[
         Path, typer.Argument(metavar="EXPORT", help="A file written by 'fenchel bench export'.")
     ],
+    json: AsJson = False,
 ) -> None:
-    """Add the results of an export to a store, which then continues from there."""
+    """Add the results of an export to a store, which then continues from there.
+
+    [bold]Example[/bold]
+
+        fenchel bench import sweep.sqlite results.json
+    """
     from fenchel.bench.exports import import_file
     from fenchel.bench.store import Store
 
-    with Store(_store_of(store)) as opened:
+    path = _store_of(store)
+    with Store(path) as opened:
         new, known = import_file(opened, export_file)
+    if json:
+        print_json({"store": str(path), "imported": new, "known": known})
+        return
     _say(f"{new} results imported, {known} were there already")
 
 

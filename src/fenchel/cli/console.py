@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, RenderableType
@@ -46,10 +49,42 @@ def print_table(table: RenderableType) -> None:
 
 def print_json(value: Any) -> None:
     """Machine-readable output: plain JSON on standard output, nothing else."""
-    print(json.dumps(value, indent=2, sort_keys=False))
+    print(json.dumps(_finite(value), indent=2, sort_keys=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for what JSON has no number for: NaN and infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def csv_rows(text: str) -> list[dict[str, Any]]:
+    """The rows of a CSV text as JSON has them: numbers are numbers, and what is empty is null.
+
+    >>> csv_rows("method,error\\nsource,12.5\\nbn,\\n")
+    [{'method': 'source', 'error': 12.5}, {'method': 'bn', 'error': None}]
+    """
+    rows = csv.DictReader(io.StringIO(text))
+    return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+
+def _plain(text: str) -> Any:
+    if text in ("", "nan"):
+        return None
+    try:
+        number = json.loads(text)
+    except ValueError:
+        return text
+    return number if type(number) in (int, float) else text
 
 
 FORMATS = ("terminal", "markdown", "latex", "csv")
+
+JSON = "json"
+"""In place of a format: no table is printed, and the verb prints one JSON document at its end."""
 
 
 def check_format(form: str) -> None:
@@ -59,9 +94,11 @@ def check_format(form: str) -> None:
 
 
 def show_tables(layouts: Iterable[Layout], form: str, numbers: str) -> None:
-    """Print tables on standard output, or, as CSV, the numbers behind them."""
+    """Print tables on standard output, or, as CSV, the numbers behind them; nothing for `JSON`."""
     from fenchel.report.layout import to_latex, to_markdown, to_terminal
 
+    if form == JSON:
+        return
     if form == "csv":
         print(numbers, end="")
         return

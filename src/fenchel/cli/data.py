@@ -9,12 +9,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from fenchel.cli import completion
 from fenchel.cli.console import EXIT_FAILURES, err, out, print_json, print_table
 
 if TYPE_CHECKING:
     from fenchel.data import Dataset, DatasetEntry
 
-app = typer.Typer(help="Data sets: list, fetch, verify, make and show.", no_args_is_help=True)
+app = typer.Typer(
+    help="Data sets: list, fetch, verify, make and show.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
 
 Root = Annotated[
     Path | None,
@@ -23,7 +28,12 @@ Root = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Corruptions = Annotated[
     list[str] | None,
-    typer.Option("--corruption", "-c", help="A corruption; repeat for several. Default: all."),
+    typer.Option(
+        "--corruption",
+        "-c",
+        autocompletion=completion.corruptions,
+        help="A corruption; repeat for several. Default: all.",
+    ),
 ]
 Severities = Annotated[
     list[int] | None,
@@ -38,7 +48,12 @@ Textures = Annotated[
 
 @app.command("list")
 def list_(json: AsJson = False) -> None:
-    """Every data set: what it is, where it comes from, and whether it is here."""
+    """Every data set: what it is, where it comes from, and whether it is here.
+
+    [bold]Example[/bold]
+
+        fenchel data list
+    """
     from fenchel.data import DATASETS, home
     from fenchel.data.home import dataset_folder
 
@@ -77,30 +92,62 @@ def _facts(name: str, entry: DatasetEntry) -> dict[str, object]:
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="See 'data list'.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            autocompletion=completion.fetchable_datasets,
+            help="See 'data list'.",
+        ),
+    ],
     root: Root = None,
     force: Annotated[bool, typer.Option("--force", help="Even if it is here already.")] = False,
+    json: AsJson = False,
 ) -> None:
-    """Download data sets, check their md5 sums, and unpack them into the cache."""
+    """Download data sets, check their md5 sums, and unpack them into the cache.
+
+    [bold]Example[/bold]
+
+        fenchel data fetch cifar10 svhn
+    """
     from fenchel.data import DATASETS
     from fenchel.data.fetching.fetch import fetch as fetch_one
 
     for name in names:
         DATASETS[name]  # an unknown name stops the call before anything is downloaded
-    for name in names:
-        fetch_one(name, root, force=force, say=lambda text: err.print(Text(text), soft_wrap=True))
+
+    def say(text: str) -> None:
+        err.print(Text(text), soft_wrap=True)
+
+    folders = [fetch_one(name, root, force=force, say=say) for name in names]
+    if json:
+        found = zip(names, folders, strict=True)
+        print_json([{"name": name, "folder": str(folder)} for name, folder in found])
 
 
 @app.command()
 def verify(
-    path: Annotated[Path, typer.Argument(help="A file, a folder, or the name of a data set.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            autocompletion=completion.dataset_names,
+            help="A file, a folder, or the name of a data set.",
+        ),
+    ],
     checksums: Annotated[
         bool,
         typer.Option(help="Compare md5 sums; without, only check that the files can be read."),
     ] = True,
     json: AsJson = False,
 ) -> None:
-    """Check files against their published md5 sums, or at least that their readers accept them."""
+    """Check files against their published md5 sums, or at least that their readers accept them.
+
+    [bold]Examples[/bold]
+
+        fenchel data verify cifar10
+
+        fenchel data verify downloads/CIFAR-10-C --no-checksums
+    """
     from fenchel.data import DATASETS
     from fenchel.data.fetching.verify import verify as findings_of
     from fenchel.data.home import dataset_folder
@@ -130,7 +177,10 @@ def verify(
 
 @app.command()
 def make(
-    name: Annotated[str, typer.Argument(help="cifar10-c or cifar100-c.")],
+    name: Annotated[
+        str,
+        typer.Argument(autocompletion=completion.made_datasets, help="cifar10-c or cifar100-c."),
+    ],
     severity: Severities = None,
     corruption: Corruptions = None,
     out_folder: Annotated[
@@ -140,15 +190,24 @@ def make(
         Path | None, typer.Option("--root", help="Folder of the clean data set.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", "-w", help="Processes; by default one a core.", min=1)
+        int | None,
+        typer.Option("--workers", "-w", help="Processes; by default one per core.", min=1),
     ] = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", help="Images at a time; no effect on the bytes.", min=1)
     ] = 250,
     seed: Seed = 0,
     textures: Textures = None,
+    json: AsJson = False,
 ) -> None:
-    """Make a corrupted data set from the clean one, in the layout of the public download."""
+    """Make a corrupted data set from the clean one, in the layout of the public download.
+
+    [bold]Examples[/bold]
+
+        fenchel data make cifar10-c
+
+        fenchel data make cifar10-c --severity 5 --corruption fog --workers 2
+    """
     from fenchel.data.corruptions import SEVERITIES
     from fenchel.data.make import make as make_files
 
@@ -163,27 +222,44 @@ def make(
         workers=workers,
         batch_size=batch_size,
     )
-    _say(f"{name} is ready in {folder}")
+    if json:
+        files = sorted(str(file) for file in folder.glob("*.npy"))
+        print_json({"name": name, "folder": str(folder), "files": files})
+    else:
+        _say(f"{name} is ready in {folder}")
 
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A data set, or name:option=value,...")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.datasets, help="A data set, or name:option=value,..."
+        ),
+    ],
     corruption: Corruptions = None,
     severity: Severities = None,
     out_file: Annotated[Path, typer.Option("--out", "-o", help="The picture to write.")] = Path(
         "grid.png"
     ),
     clean: Annotated[
-        bool, typer.Option("--clean", help="The images as they are, a row a class.")
+        bool, typer.Option("--clean", help="The images as they are, one row per class.")
     ] = False,
-    count: Annotated[int, typer.Option("--count", "-n", help="Images a row.", min=1, max=64)] = 6,
+    count: Annotated[int, typer.Option("--count", "-n", help="Images per row.", min=1, max=64)] = 6,
     split: Annotated[str | None, typer.Option("--split", help="test, train, ...")] = None,
     root: Root = None,
     seed: Seed = 0,
     textures: Textures = None,
+    json: AsJson = False,
 ) -> None:
-    """Draw a contact sheet: by default every corruption at severity 5 on the same images."""
+    """Draw a contact sheet: by default every corruption at severity 5 on the same images.
+
+    [bold]Examples[/bold]
+
+        fenchel data show cifar10 --corruption fog --out fog.png
+
+        fenchel data show sklearn-digits --clean
+    """
     from fenchel.data import DATASETS, corrupted, load, sheet
     from fenchel.names import parse_spec
 
@@ -208,7 +284,10 @@ def show(
         )
         subtitle = _subtitle(corruptions, severities)
     sheet.save(sheet.draw(rows, parse_spec(name)[0], subtitle), out_file)
-    _say(f"drawn: {out_file}")
+    if json:
+        print_json({"name": name, "shows": subtitle, "picture": str(out_file)})
+    else:
+        _say(f"drawn: {out_file}")
 
 
 def _subtitle(corruptions: list[str], severities: list[int]) -> str:

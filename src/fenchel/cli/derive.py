@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from fenchel.cli import completion
 from fenchel.cli.console import err, out, print_json
 from fenchel.cli.imports import load_object
 
@@ -23,6 +24,7 @@ def derive_loss(
         str,
         typer.Argument(
             metavar="MODULE:FUNCTION",
+            autocompletion=completion.losses,
             help="A function of (logits, soft targets), as MODULE:NAME or FILE.py:NAME; or the spec of a "
             "loss of this library, such as poly:epsilon=6.",
         ),
@@ -54,9 +56,7 @@ def derive_loss(
     derived, title, findings = _resolve(loss, classes)
     h = _logits(logits, classes or findings.get("classes", 4))
     facts = _at(derived, h)
-    if json:
-        print_json({"loss": title, "findings": findings, **facts})
-    else:
+    if not json:
         _print(title, findings, facts)
     if plot is None and not json:
         plot = Path(f"{title.replace(':', '-').replace('=', '-').replace(',', '-')}.png")
@@ -66,6 +66,9 @@ def derive_loss(
 
         save(objective_figure(derived, title, h.shape[-1]), plot)
         err.print(f"plot: {plot}", highlight=False)
+    if json:
+        drawn = None if plot is None else str(plot)
+        print_json({"loss": title, "findings": findings, **facts, "plot": drawn})
 
 
 def _resolve(reference: str, classes: int | None) -> tuple[Loss, str, dict[str, Any]]:

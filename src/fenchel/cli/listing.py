@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from fenchel.cli import completion
 from fenchel.cli.console import print_json, print_table
 from fenchel.names import unknown
 
@@ -84,7 +85,10 @@ KINDS: dict[str, Callable[[], Iterable[Row]]] = {
 
 
 def list_names(
-    kind: Annotated[str | None, typer.Argument(help=f"One of: {', '.join(KINDS)}.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(autocompletion=completion.kinds, help=f"One of: {', '.join(KINDS)}."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List losses, methods, objectives, models, trained networks, data sets, corruptions, executors.

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fenchel.cli import meta_fit
+from fenchel.cli import completion, meta_fit
 from fenchel.cli.console import EXIT_FAILURES, err, pick_device, print_json, print_table
 from fenchel.cli.meta_fit import DeviceOption, RootOption, conclude, scored
 
@@ -34,16 +34,26 @@ def train(
         Path, typer.Option(help="The source model: a checkpoint of `fenchel train`, or its folder.")
     ],
     data: Annotated[
-        str, typer.Option(help="cifar10-c, or any labelled target: `usps:digits=True`.")
+        str,
+        typer.Option(
+            autocompletion=completion.datasets,
+            help="cifar10-c, or any labelled target: `usps:digits=True`.",
+        ),
     ],
     corruption: Annotated[
         list[str] | None,
-        typer.Option(help="Learn on this one; repeatable. Default: the four validation ones."),
+        typer.Option(
+            autocompletion=completion.corruptions,
+            help="Learn on this one; repeatable. Default: the four validation ones.",
+        ),
     ] = None,
     severity: Annotated[int, typer.Option(min=1, max=5)] = 5,
     score_corruption: Annotated[
         list[str] | None,
-        typer.Option(help="Score on this one; repeatable. Default: the fifteen test ones."),
+        typer.Option(
+            autocompletion=completion.corruptions,
+            help="Score on this one; repeatable. Default: the fifteen test ones.",
+        ),
     ] = None,
     task_loss: Annotated[
         str, typer.Option(help="Of the adapted model: cross-entropy, squared or brier.")
@@ -162,7 +172,10 @@ def train(
     errors = (
         scored(learned, {}, source, target, run.device, folder / SCORES_NAME) if scoring else {}
     )
-    conclude({"objective": str(folder / "learned.safetensors")}, errors, as_json)
+    files = {"objective": str(folder / "learned.safetensors")}
+    if scoring:
+        files["scores"] = str(folder / SCORES_NAME)
+    conclude(files, errors, as_json)
 
 
 def _announce(source: Checkpoint, target: Target, folder: Path) -> None:
@@ -206,9 +219,9 @@ def sweep(
     optimizer: Annotated[str, typer.Option(help="Of the adaptation: sgd or adam.")] = "sgd",
     inner_learning_rate: Annotated[float, typer.Option(help="Of the adaptation.")] = 1e-3,
     limit: Annotated[int | None, typer.Option(help="At most so many images to learn on.")] = None,
-    folder: Annotated[Path, typer.Option("--out", help="A folder an entry goes below it.")] = Path(
-        "runs/meta-sweep"
-    ),
+    folder: Annotated[
+        Path, typer.Option("--out", help="One folder per entry goes below it.")
+    ] = Path("runs/meta-sweep"),
     root: Annotated[Path | None, typer.Option(help="Folder of the data.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     dry_run: Annotated[
@@ -259,8 +272,9 @@ def sweep(
             rows.append(
                 study(entry, checkpoint, recipe, where, limit=limit, root=root, device=place)
             )
-    _conclude(rows, folder, as_json)
-    if any(checkpoint is None for _, checkpoint in found):
+    left_out = [entry.name for entry, checkpoint in found if checkpoint is None]
+    _conclude(rows, left_out, folder, as_json)
+    if left_out:
         raise typer.Exit(EXIT_FAILURES)
 
 
@@ -292,13 +306,14 @@ def _show_plan(found: list[tuple[GridEntry, Path | None]], as_json: bool) -> Non
     print_table(table)
 
 
-def _conclude(rows: list[dict[str, Any]], folder: Path, as_json: bool) -> None:
+def _conclude(rows: list[dict[str, Any]], left_out: list[str], folder: Path, as_json: bool) -> None:
     from fenchel.files import write_atomically
 
     if rows:
         write_atomically(folder / ROWS_NAME, (json.dumps(rows, indent=2) + "\n").encode())
     if as_json:
-        print_json(rows)
+        file = str(folder / ROWS_NAME) if rows else None
+        print_json({"file": file, "rows": rows, "left_out": left_out})
         return
     headings = ("entry", "seed", "source", "task", "R² entropy", "R² quadratic", "better")
     table = Table(*headings, box=None, pad_edge=False)

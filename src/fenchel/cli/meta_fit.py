@@ -120,15 +120,17 @@ def fit(
     fits = fit_both(learned, _logits(learned, checkpoint, root, logit_range, samples, place))
     target_file = out_file or path.parent / FILE_NAME
     fits.write(target_file)
-    errors = {}
+    errors: dict[str, dict[str, float]] = {}
+    facts = {"fit": str(target_file), **fits.record()}
     if scoring:
         source, target = _origin(learned, checkpoint, root)
         fitted = {f"{name} fit": found.objective for name, found in fits.by_name().items()}
         scores = path.parent / FIT_SCORES_NAME
         errors = scored(learned, fitted, source, target, place, scores)
+        facts["scores"] = str(scores)
     if not as_json:
         _show_fits(fits)
-    conclude({"fit": str(target_file), **fits.record()}, errors, as_json)
+    conclude(facts, errors, as_json)
 
 
 def plot(
@@ -143,6 +145,7 @@ def plot(
     figure_file: Annotated[
         Path | None, typer.Option("--out", help="PNG, SVG or PDF. Default: learned.png beside it.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Name the files as JSON.")] = False,
 ) -> None:
     """Draw a learned objective and its fits as one logit moves and the others stay.
 
@@ -178,6 +181,9 @@ def plot(
     )
     target = figure_file or path.parent / "learned.png"
     save(figure, target)
+    if as_json:
+        print_json({"figure": str(target), "objective": str(path), "fit": str(found)})
+        return
     out.print(f"figure: {escape(str(target))}", soft_wrap=True, highlight=False)
 
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fenchel.cli import completion
 from fenchel.cli.console import (
     EXIT_FAILURES,
     FORMATS,
+    JSON,
     check_format,
+    csv_rows,
     err,
     out,
     pick_device,
+    print_json,
     show_tables,
 )
 
@@ -54,6 +58,22 @@ def missing_lines(planned: PresetPlan) -> list[str]:
     return told
 
 
+def plan_facts(planned: PresetPlan) -> dict[str, Any]:
+    """What is run and what is not here, as plain values."""
+    checkpoints = (line.checkpoint for line in planned.lines if line.checkpoint)
+    return {
+        "preset": planned.preset.name,
+        "about": planned.preset.about,
+        "scale": planned.scale,
+        "cells": len(planned.plan.jobs),
+        "sources": list(dict.fromkeys(str(checkpoint.path) for checkpoint in checkpoints)),
+        "missing": [
+            {"what": item.what, "how": item.how, "lines": list(lines)}
+            for item, lines in planned.missing.items()
+        ],
+    }
+
+
 def slug(title: str) -> str:
     """A title as a part of a file's name.
 
@@ -63,33 +83,45 @@ def slug(title: str) -> str:
     return "-".join(re.findall(r"[a-z0-9]+", title.lower()))
 
 
-def save_figure(figure: Figure, stem: Path) -> None:
-    """The figure in every format, beside one another."""
+def write_files(texts: Mapping[Path, str]) -> list[Path]:
+    """Write every text to its file; the files are returned."""
+    from fenchel.files import write_atomically
+
+    for file, text in texts.items():
+        write_atomically(file, text.encode())
+    return list(texts)
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Save the figure in every format, beside one another; the files are returned."""
     from fenchel.report.style import FORMATS, save
 
-    for suffix in FORMATS:
-        save(figure, stem.with_suffix(f".{suffix}"))
+    files = [stem.with_suffix(f".{suffix}") for suffix in FORMATS]
+    for file in files:
+        save(figure, file)
+    return files
 
 
 def reproduce_learned(
     planned: PresetPlan, where: Path, *, form: str, workers: int | None, device: str
-) -> None:
+) -> dict[str, Any]:
     """Learn, fit, score and draw for every source that is here with all of its data."""
     from fenchel.paper.learned import LENGTHS, run_tasks, tasks_of
     from fenchel.progress import progress
 
     tasks = tasks_of(planned, where, device)
     note(f"{len(tasks)} tasks: {LENGTHS[planned.scale]}")
+    facts: dict[str, Any] = {"rows": [], "remarks": [], "files": []}
     if tasks:
         with progress("tasks", total=len(tasks)) as bar:
             outcome = run_tasks(tasks, workers=workers or 1, done=lambda task: bar.advance())
-        _conclude(planned, outcome, where, form)
+        facts = _conclude(planned, outcome, where, form)
     tell(out if form == "terminal" else err, missing_lines(planned))
+    return facts
 
 
-def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str) -> None:
+def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str) -> dict[str, Any]:
     """Print tables and verdict; write the rows, the figure and the page."""
-    from fenchel.files import write_atomically
     from fenchel.paper.learned_numbers import (
         error_table,
         errors_csv,
@@ -106,16 +138,16 @@ def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str)
     show_tables(tables, form, numbers)
     notes = [f"note: {text}" for text in preset.notes]
     tell(out if form == "terminal" else err, [*verdict, *notes])
-    for suffix, text in {
-        "": numbers,
-        "-errors": errors_csv(outcome, preset.lines),
-        "-fits": fits_csv(outcome),
-    }.items():
-        write_atomically(where / f"{preset.name}{suffix}.csv", text.encode())
+    by_objective, fits = errors_csv(outcome, preset.lines), fits_csv(outcome)
+    texts = {"": numbers, "-errors": by_objective, "-fits": fits}
+    files = write_files(
+        {where / f"{preset.name}{suffix}.csv": text for suffix, text in texts.items()}
+    )
     figure = learned_grid_figure(outcome.learned)
-    save_figure(figure, where / preset.name)
+    files += save_figure(figure, where / preset.name)
+    page = where / "report.html"
     write_learned_page(
-        where / "report.html",
+        page,
         tables=tables,
         figure=figure,
         verdict=verdict,
@@ -123,6 +155,13 @@ def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str)
         notes=preset.notes,
     )
     note(f"results: {where}")
+    return {
+        "rows": csv_rows(numbers),
+        "errors": csv_rows(by_objective),
+        "fits": csv_rows(fits),
+        "remarks": [*verdict, *notes],
+        "files": [str(file) for file in (*files, page)],
+    }
 
 
 def _protocol(planned: PresetPlan, outcome: MetaOutcome) -> dict[str, str]:
@@ -136,7 +175,7 @@ def _protocol(planned: PresetPlan, outcome: MetaOutcome) -> dict[str, str]:
         "scale": f"{planned.scale}: {scale}",
         "learning": f"{LENGTHS[planned.scale]}, on {split['learn']['images']} images under "
         f"{', '.join(learned['target']['corruptions'])}",
-        "scoring": f"online on {split['score']['images']} other images a corruption, reset for each, "
+        "scoring": f"online on {split['score']['images']} other images per corruption, reset for each, "
         "prediction after the update",
         "fits": f"to {first.fits.samples} logits of the source on the images learned on",
         "sources": "; ".join(
@@ -155,9 +194,19 @@ HOME = Path("reproduce")
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="A table or figure, or `list` for their names.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=completion.paper_presets,
+            help="A table or figure, or `list` for their names.",
+        ),
+    ],
     scale: Annotated[
-        str, typer.Option(help="`full`, `cpu` or `smoke`: how much is run, with which settings.")
+        str,
+        typer.Option(
+            autocompletion=completion.scales,
+            help="`full`, `cpu` or `smoke`: how much is run, with which settings.",
+        ),
     ] = "cpu",
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder of the results (reproduce/NAME).")
@@ -174,7 +223,10 @@ def reproduce(
         typer.Option(help="Of the results; tables share cells (reproduce/results.sqlite)."),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time.")] = None,
-    executor: Annotated[str | None, typer.Option(help="serial, processes or ray.")] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(autocompletion=completion.executors, help="serial, processes or ray."),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     table_format: Annotated[
         str, typer.Option("--format", help=f"Of the table printed: {', '.join(FORMATS)}.")
@@ -184,6 +236,9 @@ def reproduce(
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be run and what is missing.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as JSON instead of a table.")
     ] = False,
 ) -> None:
     """Run a table or figure of the paper, on the models and data at hand.
@@ -206,36 +261,49 @@ def reproduce(
     from fenchel.paper.comparison import compare
 
     if name == LIST:
-        _list()
+        _list(as_json)
         return
     preset = PRESETS[name]
     check_format(table_format)
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
+    form = JSON if as_json else table_format
     where = folder or HOME / name
     results = store or (folder or HOME) / "results.sqlite"
     if name == "fig-gaussian":
-        _gaussians(preset, scale, where, table_format, dry_run)
+        facts = _gaussians(preset, scale, where, form, dry_run)
+        if as_json:
+            print_json(facts)
         return
     planned = _planned(preset, scale, checkpoints, pick_device(device))
     _tell_plan(planned)
+    failed, facts = 0, {}
     if dry_run:
-        tell(out, missing_lines(planned))
-        return
-    if preset.figure == "learned":
-        reproduce_learned(
-            planned, where, form=table_format, workers=workers, device=pick_device(device)
+        tell(err if as_json else out, missing_lines(planned))
+    elif preset.figure == "learned":
+        facts = reproduce_learned(
+            planned, where, form=form, workers=workers, device=pick_device(device)
         )
-        return
-    records = _records(planned.plan, results, workers, executor, retry_failed)
-    rows = compare(planned, records)
-    _draw(planned, rows, records, where)
-    _show(planned, rows, where, table_format)
+    else:
+        records = _records(planned.plan, results, workers, executor, retry_failed)
+        rows = compare(planned, records)
+        drawn = _draw(planned, rows, records, where)
+        facts = _show(planned, rows, where, form)
+        failed = sum(row.failed for row in rows)
+        files = [*facts["files"], *map(str, drawn)]
+        facts |= {"failed_cells": failed, "store": str(results), "files": files}
+    if as_json:
+        print_json({**plan_facts(planned), **facts})
+    if failed:
+        raise typer.Exit(EXIT_FAILURES)
 
 
-def _list() -> None:
+def _list(as_json: bool) -> None:
     from fenchel.paper import PRESETS
 
+    if as_json:
+        print_json([{"name": name, "about": preset.about} for name, preset in PRESETS.items()])
+        return
     if not out.is_terminal:
         print("\n".join(PRESETS))
         return
@@ -293,9 +361,10 @@ def _records(
         return {record.key: record for record in store.records(set(plan.keys))}
 
 
-def _show(planned: PresetPlan, rows: Sequence[Comparison], where: Path, form: str) -> None:
-    """Print ours beside the paper's and write them as CSV; exit code 1 if cells failed."""
-    from fenchel.files import write_atomically
+def _show(
+    planned: PresetPlan, rows: Sequence[Comparison], where: Path, form: str
+) -> dict[str, Any]:
+    """Print ours beside the paper's and write them as CSV; the same as plain values."""
     from fenchel.paper.comparison_tables import (
         comparison_csv,
         comparison_table,
@@ -308,13 +377,13 @@ def _show(planned: PresetPlan, rows: Sequence[Comparison], where: Path, form: st
     caption = f"error in % at scale {planned.scale} beside the paper's; lowest of ours in bold"
     show_tables([comparison_table(rows, caption, paired)], form, numbers)
     # Beside a table for people the rest is output as well; after LaTeX or CSV it would be in the way.
-    tell(out if form == "terminal" else err, [*_remarks(planned, rows), *missing_lines(planned)])
+    remarks = _remarks(planned, rows)
+    tell(out if form == "terminal" else err, [*remarks, *missing_lines(planned)])
     stem = where / planned.preset.name
-    write_atomically(stem.with_suffix(".csv"), numbers.encode())
-    write_atomically(stem.with_name(f"{stem.name}-shifts.csv"), shifts_csv(rows).encode())
+    by_shift = stem.with_name(f"{stem.name}-shifts.csv")
+    files = write_files({stem.with_suffix(".csv"): numbers, by_shift: shifts_csv(rows)})
     note(f"results: {where}")
-    if any(row.failed for row in rows):
-        raise typer.Exit(EXIT_FAILURES)
+    return {"rows": csv_rows(numbers), "remarks": remarks, "files": [str(file) for file in files]}
 
 
 def _remarks(planned: PresetPlan, rows: Sequence[Comparison]) -> list[str]:
@@ -334,13 +403,13 @@ def _remarks(planned: PresetPlan, rows: Sequence[Comparison]) -> list[str]:
 
 def _draw(
     planned: PresetPlan, rows: Sequence[Comparison], records: Mapping[str, Record], where: Path
-) -> None:
-    from fenchel.files import write_atomically
+) -> list[Path]:
+    """Draw the figures of a preset; the files are returned."""
     from fenchel.paper.comparison import task_loss_curves
     from fenchel.paper.comparison_tables import preset_severity_figure, shifts_figures
     from fenchel.report.curves import curves_csv, task_loss_figure
 
-    figure = None
+    figure, files = None, []
     if planned.preset.figure == "severity":
         figure = preset_severity_figure(rows)
     elif planned.preset.figure == "task-loss":
@@ -348,16 +417,16 @@ def _draw(
         title = f"{line.line.title}, mean of {line.shifts} shifts"
         curves = {(method, title): c for method, c in task_loss_curves(line, records).items()}
         figure = task_loss_figure(curves, list(line.line.runs), [title]) if curves else None
-        write_atomically(where / f"{planned.preset.name}-curves.csv", curves_csv(curves).encode())
+        files += write_files({where / f"{planned.preset.name}-curves.csv": curves_csv(curves)})
     else:
         for title, drawn in shifts_figures(rows).items():
-            save_figure(drawn, where / f"{planned.preset.name}-{slug(title)}")
+            files += save_figure(drawn, where / f"{planned.preset.name}-{slug(title)}")
     if figure is not None:
-        save_figure(figure, where / planned.preset.name)
+        files += save_figure(figure, where / planned.preset.name)
+    return files
 
 
-def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool) -> None:
-    from fenchel.files import write_atomically
+def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool) -> dict[str, Any]:
     from fenchel.paper.gaussian_experiment import gaussian_settings, run_gaussians
     from fenchel.paper.gaussian_figure import (
         gaussian_csv,
@@ -370,8 +439,10 @@ def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool
     settings = gaussian_settings(scale)
     note(f"{preset.name}: {preset.about}")
     note(f"{settings}")
+    facts = {"preset": preset.name, "about": preset.about, "scale": scale}
+    facts["settings"] = str(settings)
     if dry_run:
-        return
+        return facts
     total = settings.draws * len(settings.shifts) * len(settings.methods)
     with progress("adapting", total=total) as bar:
         outcome = run_gaussians(settings, bar.advance)
@@ -380,10 +451,13 @@ def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool
     notes = [f"note: {note}" for note in preset.notes]
     verdict = [*gaussian_verdict(outcome), PAPER_ON_GAUSSIANS, *notes]
     tell(out if form == "terminal" else err, verdict)
-    write_atomically(where / f"{preset.name}.json", json.dumps(outcome.to_json()).encode())
-    write_atomically(where / f"{preset.name}.csv", numbers.encode())
-    save_figure(gaussian_figure(outcome), where / preset.name)
+    stem = where / preset.name
+    everything = json.dumps(outcome.to_json())
+    files = write_files({stem.with_suffix(".json"): everything, stem.with_suffix(".csv"): numbers})
+    files += save_figure(gaussian_figure(outcome), stem)
     note(f"{outcome.seconds:.0f} s; figure, numbers and every choice: {where}")
+    told = {"rows": csv_rows(numbers), "remarks": verdict, "seconds": round(outcome.seconds, 1)}
+    return {**facts, **told, "files": [str(file) for file in files]}
 
 
 PAPER_ON_GAUSSIANS = (

@@ -4,30 +4,49 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from fenchel import data as datasets
-from fenchel import losses, models
+from fenchel.cli import completion
 from fenchel.cli.console import err, out, pick_device, print_json
 from fenchel.names import parse_spec
-from fenchel.train import PRESETS, Recipe, Result, TrainingRun, preset, preset_for, state
-from fenchel.train import train as train_source
+
+if TYPE_CHECKING:
+    from fenchel.data import Dataset
+    from fenchel.train import Recipe, Result, TrainingRun
 
 
 def train(
-    data: Annotated[str, typer.Option(help="Data set, as `fenchel data list` shows them.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            autocompletion=completion.datasets,
+            help="Data set, as `fenchel data list` shows them.",
+        ),
+    ],
     model: Annotated[
-        str, typer.Option(help="Model, with arguments if need be: `resnet26:normalization=group`.")
+        str,
+        typer.Option(
+            autocompletion=completion.models,
+            help="Model, with arguments if need be: `resnet26:normalization=group`.",
+        ),
     ] = "resnet26",
     loss: Annotated[
-        str, typer.Option(help="Any loss of the library: `cross-entropy`, `poly:epsilon=6`.")
+        str,
+        typer.Option(
+            autocompletion=completion.losses,
+            help="Any loss of the library: `cross-entropy`, `poly:epsilon=6`.",
+        ),
     ] = "cross-entropy",
     preset_name: Annotated[
         str | None,
-        typer.Option("--preset", help=f"One of {', '.join(PRESETS)}; by default it suits --data."),
+        typer.Option(
+            "--preset",
+            autocompletion=completion.training_presets,
+            help="Of settings, such as paper or digits; by default it suits --data.",
+        ),
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Instead of the preset's.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Instead of the preset's.")] = None,
@@ -70,6 +89,11 @@ def train(
 
         fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6 --seed 0 --out runs/poly
     """
+    from fenchel import data as datasets
+    from fenchel import losses, models
+    from fenchel.train import TrainingRun, preset, preset_for
+    from fenchel.train import train as train_source
+
     trained_with = losses.parse(loss)
     name, model_arguments = parse_spec(model)
     models.factory(name)
@@ -110,9 +134,11 @@ def train(
         conclude(result)
 
 
-def load_test(data: str, root: Path | None, training: datasets.Dataset) -> datasets.Dataset | None:
+def load_test(data: str, root: Path | None, training: Dataset) -> Dataset | None:
     """The data set's own test split, unless it is the training images under another name."""
-    test = datasets.load(data, root=root)
+    from fenchel.data import load
+
+    test = load(data, root=root)
     if test.digest == training.digest:
         err.print(
             f"note: {escape(data)} has no test images of its own, so none are scored "
@@ -135,6 +161,8 @@ def default_name(data: str, model: str, loss: str, seed: int) -> str:
 
 def announce(run: TrainingRun, chosen: str) -> None:
     """Say on standard error what is about to happen."""
+    from fenchel.train import state
+
     recipe: Recipe = run.recipe
     begun = " (continued)" if (run.out / state.FILE_NAME).is_file() else ""
     err.print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fenchel.bench.plan import Plan, Request
     from fenchel.bench.record import Record
     from fenchel.bench.selection import Grid
+    from fenchel.bench.tuned import Choice
 
 
 def tune(
@@ -101,7 +102,8 @@ def tune(
     tuned = select(*_trials(plan, path), grid, screened_on=screened_on)
     tuned.write(target)
     if json:
-        print_json([{"method": choice.method, **choice.settings} for choice in tuned.choices])
+        choices = [_facts(choice) for choice in tuned.choices]
+        print_json({"file": str(target), "store": str(path), "failed": failed, "choices": choices})
     else:
         table = Table("source", "method", *grid.settings(), "error %", "trials", box=None)
         for choice in tuned.choices:
@@ -113,6 +115,18 @@ def tune(
         out.print(Text(f"written: {target}"), soft_wrap=True)
     if failed:
         raise typer.Exit(EXIT_FAILURES)
+
+
+def _facts(choice: Choice) -> dict[str, Any]:
+    """A row of the table as plain values."""
+    return {
+        "architecture": choice.architecture,
+        "loss": choice.loss,
+        "method": choice.method,
+        **choice.settings,
+        "error_percent": choice.validation_error,
+        "trials": choice.trials,
+    }
 
 
 def _with_finalists(plan: Plan, longer: Plan, path: Path, grid: Grid) -> Plan:

@@ -1,4 +1,4 @@
-"""What every verb takes: `--plugin FILE.py`."""
+"""What every verb takes, `--plugin FILE.py`, and how its mistakes are told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.models import CommandInfo
 
+from fenchel.cli.mistakes import options_of, told_in
 from fenchel.plugins import load_plugins
 
 Plugins = Annotated[
@@ -35,9 +36,12 @@ def make_all_verbs(app: typer.Typer) -> None:
 def _with_plugins(verb: Callable[..., Any]) -> Callable[..., Any]:
     """The verb with `--plugin`, whose files are run before the other arguments are looked at."""
 
+    options = options_of(verb)
+
     @functools.wraps(verb)
     def run(*args: Any, plugin: object, **kwargs: Any) -> Any:
-        return verb(*args, **kwargs)
+        with told_in(options):
+            return verb(*args, **kwargs)
 
     signature = inspect.signature(verb, eval_str=True)
     kind = inspect.Parameter.KEYWORD_ONLY

@@ -45,7 +45,7 @@ class Dataset:
     Attributes:
         name: the registered name, such as ``cifar10-c``.
         split: ``train``, ``test``, or what the data set calls its parts.
-        shape: of one input: (H, W, C) for images, (D,) for vectors.
+        shape: the shape of one input: (H, W, C) for images, (D,) for vectors.
         labels: int64 (N,), the class index of each input.
         classes: the class names in label order (the number of logits a model needs).
         reader: indices -> uint8 (n, H, W, C) or float32 (n, D).

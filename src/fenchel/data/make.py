@@ -4,7 +4,7 @@ The pixels depend on (seed, image, corruption, severity) alone, so neither the n
 nor the batch size can change a byte. Workers write their rows straight into the file through a
 memory map: no pixel crosses a process boundary, and memory stays at a few batches each.
 
-With only some severities asked for, a file still has the public shape and each severity its public
+With only some severities, a file still has the public shape and each severity its public
 rows; the other rows stay empty (holes that take no disk space) and the manifest says so.
 """
 
@@ -86,16 +86,16 @@ def make(
 
     Args:
         name: the data set to make.
-        out: where; its public folder is created inside. By default the cache folder.
-        root: where the clean data set lies; by default the cache folder.
+        out: the folder in which its public folder is created; by default the cache folder.
+        root: the folder of the clean data set; by default the cache folder.
         corruptions: by default all nineteen.
         severities: by default all five.
-        seed: of the noise.
+        seed: the seed of the noise.
         textures: folder of the original frost textures; procedural ones without it.
-        workers: processes; by default one a core.
-        batch_size: images a block of work; no effect on the result.
+        workers: processes; by default one per core.
+        batch_size: images per block of work; no effect on the result.
 
-    What the manifest lists as made in the same way is kept, so a call that was interrupted goes on.
+    Files that the manifest lists with the same settings are kept, so an interrupted call continues.
     """
     if name not in PUBLIC_FOLDERS:
         raise unknown("data set to make", name, PUBLIC_FOLDERS)
@@ -271,7 +271,7 @@ def _in_processes(
 
 @contextmanager
 def _interruption_deferred() -> Iterator[None]:
-    """Workers started in this block inherit that SIGINT is held back: the parent alone answers."""
+    """In the block, SIGINT is blocked, and workers started in it inherit that: the parent alone reacts."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return

@@ -77,7 +77,7 @@ def read_picture(path: Path, fit: Crop, mode: str = "RGB") -> Images:
 
 @dataclass(frozen=True)
 class PictureReader:
-    """Reads the files at the indices asked for; all must come out with the same shape."""
+    """Reads the files at the given indices; all decoded pictures must have the same shape."""
 
     folder: Path
     files: Sequence[str] = field(repr=False)

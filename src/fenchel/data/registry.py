@@ -33,7 +33,7 @@ class DatasetEntry:
         recipe: how `fenchel data fetch` gets it, if it can.
         provider: who provides it, where there is no recipe to say so.
         by_hand: how to get it otherwise.
-        options: what `load` accepts besides split and root, with a word on each.
+        options: what `load` accepts besides split and root, with a short explanation of each.
     """
 
     what: str
@@ -53,7 +53,7 @@ class DatasetEntry:
 
 
 def _entry(name: str, read: Callable[..., Dataset] | DatasetEntry, **facts: Any) -> DatasetEntry:
-    """A function (split, root, **options) -> Dataset, with what the entry says of it besides."""
+    """An entry from a function (split, root, **options) -> Dataset and the other attributes."""
     if isinstance(read, DatasetEntry):
         return read
     facts.setdefault("what", (inspect.getdoc(read) or "").partition("\n")[0])

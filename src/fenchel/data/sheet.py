@@ -39,11 +39,11 @@ def corruption_rows(
     """The clean images if there are any, then the same under each corruption and severity.
 
     `shifted(corruption, severity)` gives a data set; corruptions of which there are no files are
-    left out, unless asked for by name. Without `severities`: 5 for several corruptions, all five
+    left out, unless they are named. Without `severities`: 5 for several corruptions, all five
     for a single one.
     """
     if count < 1:
-        raise ValueError(f"a sheet needs at least one image a row; got {count}.")
+        raise ValueError(f"a sheet needs at least one image per row; got {count}.")
     single = len(corruptions) == 1
     severities = severities or (SEVERITIES if single else (SEVERITIES[-1],))
     rows = [] if clean is None else [Row("clean", clean.images(spread(clean.labels, count)))]

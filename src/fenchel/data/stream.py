@@ -1,8 +1,8 @@
-"""Streams: what an adapter meets at test time, batch by batch.
+"""Streams: what an adapter gets at test time, batch by batch.
 
-A stream is data set x shift x seed. Only `batch.inputs` is meant for the adapter; labels come out
-through `batch.reveal_labels()`, for the metrics alone. Batches are read as they are asked for, so a
-stream over a data set of any size holds one batch.
+A stream is data set x shift x seed. Only `batch.inputs` is meant for the adapter; `batch.reveal_labels()`
+gives the labels, for the metrics alone. Batches are read on demand, so a stream over a data set of any
+size holds one batch.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ def corruption_shifts(
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: `inputs` for the adapter, the rest for whoever keeps the score.
+    """One batch: `inputs` for the adapter, the rest for scoring.
 
     Attributes:
         inputs: float32 (B, C, H, W) in [0, 1] for images, (B, D) for vectors.
-        number: of the batch in the stream, from 0.
+        number: the number of the batch in the stream, from 0.
         shift: name of the shift, or "mixed".
-        severity: of the shift; None where there is none, or several.
+        severity: the severity of the shift; None where there is none, or several.
         reset: whether the adapter should forget what it learned before this batch.
     """
 
@@ -142,10 +142,10 @@ class Stream:
         shifts: what is streamed; all of one input shape and number of classes.
         setting: reset, continual, gradual or mixed; see `SETTINGS`.
         order: shuffled, sorted, dirichlet or stored; see `fenchel.data.orders`.
-        batch_size: the last batch of a shift may be smaller.
+        batch_size: samples per batch; the last batch of a shift may be smaller.
         seed: decides the order, and nothing else does: every shift has the same one.
-        limit: a random subset of that many images of each shift, the same of each.
-        concentration: of the Dirichlet order; small means strongly correlated labels.
+        limit: the size of a random subset of the images, the same subset for each shift.
+        concentration: that of the Dirichlet order; small means strongly correlated labels.
         device: where the inputs are put.
 
     >>> from fenchel.data import load

@@ -1,4 +1,4 @@
-"""The main job in small: train with PolyLoss, shift the test images, adapt with every method."""
+"""The main use on a small scale: train with PolyLoss, shift the test images, adapt with every method."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHIFTS = (
     ("motion_blur", 5),
 )
 SIDE = 16
-"""The digits have 8 x 8 pixels; enlarged, the shifts have something to bite on."""
+"""The digits have 8 x 8 pixels; they are enlarged, so that the shifts have an effect."""
 BATCH_SIZE = 50
 LEARNING_RATE = 1e-2
 EPOCHS = 12
@@ -43,7 +43,7 @@ WIDTH = 16
 
 @dataclass
 class Outcome:
-    """Everything the demo measured: online errors in percent, by (method, shift), one a seed."""
+    """Everything the demo measured: online errors in percent, by (method, shift), one per seed."""
 
     seeds: tuple[int, ...]
     shifts: tuple[str, ...]
@@ -61,11 +61,11 @@ class Outcome:
         return PAPER_METHODS
 
     def protocol(self) -> str:
-        """How the numbers came about, in one paragraph."""
+        """The protocol of the numbers, in one paragraph."""
         return (
             f"Source: a small convolutional network trained with {LOSS!r} on half of the 1,797 digits "
             f"of scikit-learn, enlarged to {SIDE} x {SIDE}, once for each of the seeds "
-            f"{', '.join(map(str, self.seeds))}. Test: the other half, shifted. Online: one update a "
+            f"{', '.join(map(str, self.seeds))}. Test: the other half, shifted. Online: one update per "
             f"batch of {BATCH_SIZE}, prediction after the update, reset at each shift, SGD with "
             f"momentum 0.9 and learning rate {LEARNING_RATE:g} for every method, temperature 1, "
             "nothing tuned. The five shifts were picked out of twelve that were tried, for how much they "

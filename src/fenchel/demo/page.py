@@ -1,4 +1,4 @@
-"""The demo's page: table, curves and sample images in one file that needs nothing else."""
+"""The demo's page: table, curves and sample images in one self-contained file."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write_page(outcome: Outcome, out: Path) -> Path:
 
 
 def verdict(outcome: Outcome) -> str:
-    """What came out, in a sentence made of the numbers alone."""
+    """The results in one sentence, made from the numbers alone."""
     table = table_of(outcome)
     means = {name: table.row(name)[-1] for name in table.rows}
     best = min(means, key=lambda name: means[name].mean)

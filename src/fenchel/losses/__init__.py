@@ -1,7 +1,7 @@
 """Training losses and the test-time objectives they imply: one file per loss.
 
-Losses of one's own, written as functions, are the business of `fenchel.losses.derived`, which is loaded
-when it is first needed.
+`fenchel.losses.derived` handles losses of one's own, written as functions. It is loaded when it is first
+needed.
 """
 
 from importlib import import_module

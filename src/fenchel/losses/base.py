@@ -37,7 +37,7 @@ class Loss(ABC):
 
     @abstractmethod
     def f(self, h: Tensor) -> Tensor:
-        """The part of the loss that does not see the label: (..., C) -> (...)."""
+        """The part of the loss that does not depend on the label: (..., C) -> (...)."""
 
     @abstractmethod
     def g(self, h: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Focal loss: cross-entropy that looks away from what is easy."""
+"""Focal loss: cross-entropy with less weight on samples that are classified well."""
 
 from __future__ import annotations
 

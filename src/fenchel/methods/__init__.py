@@ -1,4 +1,4 @@
-"""The methods, one file each, and how one is made from a name.
+"""The methods, one file per method, and how one is made from a name.
 
 A method of your own is a subclass of `fenchel.Method` under `@fenchel.register("name")`, here, in a plugin
 file or behind an entry point of the group `fenchel.methods`.
@@ -18,7 +18,7 @@ from fenchel.objectives import Objective
 import_submodules(__name__, __path__)
 
 PAPER_METHODS = ("source", "bn", "entropy", "hard", "soft", "robust", "memo", "conjugate")
-"""The paper's, in the order in which its tables and ours show them."""
+"""The methods of the paper, in the order of its tables and ours."""
 
 __all__ = ["PAPER_METHODS", "Descent", "as_method", "made_method", "moves_parameters"]
 
@@ -33,9 +33,9 @@ def made_method(
 ) -> Method:
     """The method `name` with its options, for a model trained with `loss`.
 
-    temperature: of its objective; None for the objective's own.
-    input_range: in which the model takes its pixels, if it knows. It serves methods with an option
-        of that name that is not given.
+    temperature: the temperature of its objective; None for the objective's own.
+    input_range: the range of the model's pixels, if it is known. It is the default of a method's
+        option of that name.
     """
     kind = METHODS[name]
     if (

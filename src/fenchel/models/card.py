@@ -14,7 +14,7 @@ _HEADINGS = {"test_accuracy": "test accuracy", "test_loss": "test loss"}
 
 
 def card(path: str | Path) -> str:
-    """The card as Markdown, all of it from what the checkpoint says of itself."""
+    """The card as Markdown, made from the checkpoint's metadata alone."""
     checkpoint = load_checkpoint(path)
     metadata, name = checkpoint.metadata, Path(path).stem
     recipe = dict(metadata.recipe)

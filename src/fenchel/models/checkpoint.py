@@ -129,7 +129,7 @@ class Checkpoint:
 
 
 def read_metadata(path: str | Path) -> Metadata:
-    """What the checkpoint at `path` (a file, the folder of a training run, `zoo:NAME`) says of itself."""
+    """The metadata of the checkpoint at `path` (a file, the folder of a training run, `zoo:NAME`)."""
     file = _resolve(path)
     try:
         with safe_open(file, framework="pt") as opened:

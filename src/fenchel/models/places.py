@@ -14,7 +14,7 @@ from fenchel.names import Registry
 RESOLVERS: Registry[Callable[[str], Path]] = Registry(
     "kind of checkpoint", group="fenchel.checkpoints"
 )
-"""Schemes of checkpoint names: `zoo:NAME` asks `RESOLVERS["zoo"]("NAME")` for the file."""
+"""Schemes of checkpoint names: `zoo:NAME` is the file that `RESOLVERS["zoo"]("NAME")` returns."""
 
 RESOLVERS.add("zoo", zoo.path_of)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 PerChannel = Sequence[float] | float | None
-"""A mean or a deviation: one number a channel, one for all of them, or the default."""
+"""A mean or a deviation: one number per channel, one for all of them, or the default."""
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -34,7 +34,7 @@ class Preprocessing(nn.Module):
         if len(mean) != len(std) or not mean or min(std) <= 0:
             raise ValueError(
                 "preprocessing needs a mean and a positive deviation for each channel; got "
-                f"mean={list(mean)}, std={list(std)}. Give one of each a channel."
+                f"mean={list(mean)}, std={list(std)}. Give one of each per channel."
             )
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1))
@@ -95,7 +95,7 @@ def _spread(values: PerChannel, channels: int, default: float) -> list[float]:
     given = [float(value) for value in values]
     if len(given) not in (1, channels):
         raise ValueError(
-            f"preprocessing needs one number or {channels} (one a channel); got {len(given)}. "
+            f"preprocessing needs one number or {channels} (one per channel); got {len(given)}. "
             "Give as many as the images have channels."
         )
     return given * channels if len(given) == 1 else given

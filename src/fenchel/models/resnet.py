@@ -103,7 +103,7 @@ class ResNet(nn.Module):
         classes: outputs of the last layer.
         channels: channels of the input images, which lie in [0, 1].
         normalization: "batch" or "group".
-        mean, std: the preprocessing, one number or one a channel; the identity by default.
+        mean, std: the preprocessing, one number or one per channel; the identity by default.
     """
 
     def __init__(

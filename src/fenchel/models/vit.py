@@ -56,9 +56,9 @@ class VisionTransformer(nn.Module):
     Args:
         image_size: height and width of the images; a multiple of `patch_size`.
         patch_size: height and width of a patch.
-        width: numbers a token, a multiple of `heads`.
-        depth: blocks.
-        heads: attention heads of a block.
+        width: numbers per token, a multiple of `heads`.
+        depth: the number of blocks.
+        heads: attention heads per block.
         classes, channels, mean, std: as for the other image models; inputs lie in [0, 1].
     """
 

@@ -1,4 +1,4 @@
-"""Weights as they are found in the wild: read without running code, load with a clear error."""
+"""Weights of any origin: read without running code, loaded with a clear error if they do not fit."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SHOWN = 5
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a `.safetensors`, `.pt` or `.pth` file, on the CPU, by their plain names.
 
-    Pickled files are read with `weights_only=True`: a file that asks for anything but tensors and
+    Pickled files are read with `weights_only=True`: a file that holds anything but tensors and
     plain containers is refused before any of its code runs. Wrappers such as `{"net": ...}` or
     `{"state_dict": ...}` and prefixes such as `module.` are taken off.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, asks for code to be run, or holds no weights.
+        ValueError: the file is damaged, would run code, or holds no weights.
     """
     file = Path(path)
     if not file.is_file():

@@ -1,6 +1,6 @@
 """The zoo: small trained networks that come with the library, each with a card and tuned settings.
 
-`zoo:cifar10-resnet26-poly` stands for one of them wherever a checkpoint is asked for.
+`zoo:cifar10-resnet26-poly` stands for one of them wherever a checkpoint is expected.
 """
 
 from __future__ import annotations

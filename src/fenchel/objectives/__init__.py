@@ -1,4 +1,4 @@
-"""Unsupervised objectives: one value a sample, from logits alone."""
+"""Unsupervised objectives: one value per sample, from logits alone."""
 
 from fenchel.names import import_submodules
 from fenchel.objectives.base import OBJECTIVES, Objective, weighted_mean

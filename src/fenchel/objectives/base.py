@@ -52,7 +52,7 @@ class Objective(Configurable, ABC):
         """The value of every sample at scores h that are already divided by the temperature."""
 
     def weight(self, h: Tensor) -> Tensor | None:
-        """What is behind `weights`, at scores already divided by the temperature.
+        """How much each sample counts (see `weights`), at scores already divided by the temperature.
 
         A boolean mask of samples to keep is the weight 1 or 0.
         """

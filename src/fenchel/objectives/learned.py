@@ -25,14 +25,14 @@ from fenchel.options import REQUIRED
 
 FORMAT = "fenchel-learned-objective-1"
 _SWAPPING = threading.Lock()
-"""Held while a network runs on tensors that are not its own, which no two threads may do at once."""
+"""Held while a network runs on tensors that are not its own: no two threads may do so at once."""
 
 
 @final
 @register("learned")
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedObjective(Objective):
-    """m(h / temperature), m a `LossNetwork`; `protocol` says how it came about.
+    """m(h / temperature), m a `LossNetwork`; `protocol` says how it was learned.
 
     Two are equal if their temperatures and the weights and sizes of their networks are. It follows
     the logits to their device and precision, wherever the network itself lies.
@@ -91,7 +91,7 @@ class LearnedObjective(Objective):
         return found
 
     def settings(self) -> dict[str, Any]:
-        """Files change; what was in this one belongs to the run."""
+        """The digest of the network; the path is left out, since the file there may change."""
         return {"digest": self.digest}
 
     @property

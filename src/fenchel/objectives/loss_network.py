@@ -15,7 +15,7 @@ DEPTHS = (1, 2)
 
 
 class LossNetwork(nn.Module):
-    """Scores (..., classes) -> one value a sample (...).
+    """Scores (..., classes) -> one value per sample (...).
 
     Token k is `logit_k * w + b + position_k`; encoder layers let the tokens see one another, and a
     head with `hidden_layers` hidden layers reads them all at once. There is no dropout: an objective

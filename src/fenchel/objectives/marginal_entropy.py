@@ -75,13 +75,13 @@ class MarginalEntropy(Objective):
         return super().made_for(loss, **options)
 
     def check(self) -> None:
-        """Refuse to go on without knowing where the pixels lie, which making views needs."""
+        """Refuse images whose pixel range is not known: making views needs it."""
         if self.input_range is None and self.mean is None:
             raise self.unknown_range()
 
     @staticmethod
     def unknown_range() -> ValueError:
-        """The error for views of images whose range nobody told."""
+        """The error for views of images whose range is not known."""
         return ValueError(
             "AugMix views need to know the range of the input's pixels. Pass input_range=(0, 1), or "
             "mean= and std= if images in [0, 1] are normalised before the model."
@@ -102,7 +102,7 @@ class MarginalEntropy(Objective):
         for name, value in (("mean", self.mean), ("std", self.std)):
             if len(value) not in (1, x.shape[1]):
                 raise ValueError(
-                    f"MarginalEntropy needs one {name} a channel; got {len(value)} for images of "
+                    f"MarginalEntropy needs one {name} per channel; got {len(value)} for images of "
                     f"{x.shape[1]} channels. Pass as many as the images have."
                 )
         mean, std = (torch.tensor(value).to(x)[:, None, None] for value in (self.mean, self.std))

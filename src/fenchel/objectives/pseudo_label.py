@@ -32,7 +32,7 @@ class Conjugate(Objective):
 
     @property
     def is_bounded(self) -> bool:
-        """As the loss says: the squared loss, for one, has an objective without a minimum."""
+        """Whether the objective has a lower bound; that of the squared loss, for one, has none."""
         return self.loss.objective_is_bounded
 
     def check(self) -> None:

@@ -18,10 +18,10 @@ class Comparison:
     """One number: the paper's run, and our error for each seed, the mean over the shifts run.
 
     Attributes:
-        errors: in percent, one a seed whose shifts were all done; empty if nothing could be run.
+        errors: in percent, one per seed whose shifts were all done; empty if nothing could be run.
         shifts, shifts_wanted: over how many shifts the mean goes, and over how many it should.
         failed: how many of its cells failed.
-        records: of the cells that are done.
+        records: those of the cells that are done.
     """
 
     line: Line
@@ -77,7 +77,7 @@ def _records_of(planned: LinePlan, method: str, records: Mapping[str, Record]) -
 def task_loss_curves(
     planned: LinePlan, records: Mapping[str, Record]
 ) -> dict[str, list[list[float]]]:
-    """For each method, a curve a seed: the task loss of every batch, averaged over the shifts."""
+    """For each method, one curve per seed: the task loss of every batch, averaged over the shifts."""
     curves: dict[str, list[list[float]]] = {}
     for method in planned.line.runs:
         by_seed: dict[int, list[tuple[float, ...]]] = defaultdict(list)

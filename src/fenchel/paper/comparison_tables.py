@@ -41,7 +41,7 @@ def differences(rows: Sequence[Comparison]) -> Differences:
 def comparison_table(
     rows: Sequence[Comparison], caption: str, paired: Differences = NOT_PAIRED
 ) -> Layout:
-    """A row a number; our lowest error of each line is marked, and so is the paper's method."""
+    """One row per number; our lowest error of each line is marked, and so is the paper's method."""
     lowest = {
         row.line.title: min(
             (Measurement(other.errors).mean for other in rows if _same_line(row, other)),

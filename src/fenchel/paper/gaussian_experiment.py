@@ -40,14 +40,14 @@ class GaussianSettings:
     Attributes:
         shifts: lambda, how far the clusters have moved from source (0) to target (1).
         methods: conjugate, hard (the sign of the score, no threshold), entropy (of the sigmoid).
-        dimension: of the clusters.
-        parameters: which move; the linear model has a weight for each dimension, and an offset.
+        dimension: the dimension of the clusters.
+        parameters: which are updated; the linear model has one weight per dimension, and an offset.
         draws: how often means, covariances and points are drawn anew.
         samples: source points, and as many shifted ones.
         low_variance, high_variance: the range of the diagonal entries, uniform.
-        training_steps, training_rate: of the source: full-batch SGD from zero weights.
-        iterations, learning_rate: of the adaptation: full-batch SGD steps on the shifted points.
-        momentum: of both, Nesterov's.
+        training_steps, training_rate: the source is trained by full-batch SGD from zero weights.
+        iterations, learning_rate: adaptation takes full-batch SGD steps on the shifted points.
+        momentum: Nesterov's, for training and adaptation.
         first_seed: draw k has the seed first_seed + k.
     """
 
@@ -81,7 +81,7 @@ class GaussianOutcome:
     settings: GaussianSettings
     accuracies: dict[tuple[float, str], Accuracies]
     source_accuracies: tuple[float, ...]
-    """On the source points themselves, one a draw."""
+    """Accuracies on the source points themselves, one per draw."""
     seconds: float
 
     def to_json(self) -> dict[str, Any]:

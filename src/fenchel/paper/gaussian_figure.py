@@ -1,4 +1,4 @@
-"""Accuracy of the linear classifier as the Gaussians' shifts grow: a panel a shift."""
+"""Accuracy of the linear classifier as the Gaussians' shifts grow: one panel per shift."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ TASK_LOSSES: Mapping[str, tuple[str, ...]] = {
     "squared": ("cross-entropy", "squared"),
 }
 
-"""By source. The squared loss wants logits of 0 and 1, far from those of a cross-entropy source; the Brier
-score is what it is for the probabilities of such a source."""
+"""The task losses, by source. The squared loss wants logits of 0 and 1, far from those of a cross-entropy
+source. The Brier score is the squared loss on the probabilities of such a source."""
 
 EXPECTED = {"cross-entropy": "entropy", "squared": "quadratic"}
 
@@ -45,7 +45,7 @@ EXPECTED = {"cross-entropy": "entropy", "squared": "quadratic"}
 
 BASELINES = ("bn", "entropy", "conjugate")
 
-"""What a learned objective is held against; they know of no task loss."""
+"""The baselines of a learned objective; they do not depend on a task loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +55,10 @@ class Length:
     Attributes:
         epochs, batches, every, learning_rate, schedule: as in `MetaRecipe`. Shifts are visited one by one, as
             they are when objectives are scored: the statistics of a batch of several shifts are others.
-        optimizer: of the adaptation, for learning and for all objectives that are scored; without
-            momentum, as in the paper's algorithm. The gradient looks one step ahead and momentum carries
-            further: an objective that is updated at every batch grows until adaptation overshoots.
+        optimizer: the optimiser of the adaptation, while learning and for all objectives that are scored.
+            It has no momentum, as in the paper's algorithm. The gradient looks one step ahead, but
+            momentum carries further: with it, an objective that is updated at every batch grows until
+            adaptation overshoots.
         fit_logits: how many logits the fits are made on.
     """
 
@@ -107,7 +108,7 @@ LENGTHS: Mapping[str, Length] = {
     "smoke": Length(epochs=1, batches=4, every=2, optimizer=_plain_sgd(1e-2), fit_logits=100),
 }
 
-"""By scale: full is the paper's."""
+"""The lengths by scale; `full` is the paper's."""
 
 SCORES_NAME, LOG_NAME = "scores.json", "log.txt"
 
@@ -120,7 +121,7 @@ class LearningTask:
         source: the training loss of the source, by which it is told from the others.
         checkpoint: where the source is.
         data, limit, batch_size, length: see `Target`, `Scale` and `Length`.
-        folder: of this task alone.
+        folder: the folder of this task alone.
     """
 
     source: str
@@ -161,7 +162,7 @@ class Learned:
 
 @dataclass(frozen=True)
 class MetaOutcome:
-    """All that came out, for the sources that were here.
+    """All results, for the sources that were present.
 
     Attributes:
         learned: by source, task loss and seed, in this order.

@@ -20,7 +20,7 @@ from fenchel.train.meta.score import Errors
 
 Groups = dict[tuple[str, str], list[Learned]]
 
-"""By source and task loss: an objective a seed."""
+"""By source and task loss: one objective per seed."""
 
 
 def grouped(outcome: MetaOutcome) -> Groups:
@@ -59,7 +59,7 @@ def error_table(outcome: MetaOutcome, lines: Sequence[Line]) -> Layout:
 
 
 def mean_errors(outcome: MetaOutcome, entries: Sequence[Learned]) -> dict[str, Measurement]:
-    """By objective: the mean over corruptions, a value a seed."""
+    """By objective: the mean over corruptions, one value per seed."""
     by_seed = [means(outcome.errors_of(entry)) for entry in entries]
     return {name: Measurement(tuple(errors[name] for errors in by_seed)) for name in by_seed[0]}
 
@@ -72,7 +72,7 @@ def errors_by_seed(
 
 
 def fit_measures(entries: Sequence[Learned]) -> dict[str, Measurement]:
-    """How well the formulas explain the objectives of several seeds: a number a seed, by name."""
+    """How well the formulas explain the objectives of several seeds: one number per seed, by name."""
     fits = [entry.fits for entry in entries]
     return {
         "r2_entropy": Measurement(tuple(fit.entropy.r_squared for fit in fits)),
@@ -268,7 +268,7 @@ def paired_difference(
 
 
 def learned_verdict(outcome: MetaOutcome) -> list[str]:
-    """Which formula explains what was learned, and how it does beside the others; a line each."""
+    """Which formula explains what was learned, and how it compares with the others, line by line."""
     lines = []
     for (source, task_loss), entries in grouped(outcome).items():
         lines.append(f"source {source}, task {task_loss}: {_explained(entries)}")

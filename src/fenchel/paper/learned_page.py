@@ -1,4 +1,4 @@
-"""The experiment on learned objectives as a figure, and as one page that needs nothing else."""
+"""The experiment on learned objectives as a figure, and as one self-contained page."""
 
 from __future__ import annotations
 

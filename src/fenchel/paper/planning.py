@@ -1,4 +1,4 @@
-"""What of a preset can be run here: checkpoints and data that are present, and how to get the rest."""
+"""Which parts of a preset can be run here: checkpoints and data that are present, and how to get the rest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class FoundCheckpoint:
-    """A checkpoint on disk and what it says of itself."""
+    """A checkpoint on disk and its metadata."""
 
     path: Path
     metadata: Metadata

@@ -22,7 +22,7 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRun:
-    """One number of the paper: how it was run, and what came out in percent (None: not told)."""
+    """One number of the paper: how it was run, and its error in percent (None: not published)."""
 
     optimizer: str | None = None
     learning_rate: float | None = None
@@ -93,7 +93,7 @@ class Line:
         title: `CIFAR-10-C, T = 1`.
         data: the target, a data set or its spec; with corruptions, the fifteen test ones.
         corruptions: fewer of them, where the line is over some only.
-        severities: of the corruptions; the error is the mean over corruptions and severities.
+        severities: those of the corruptions; the error is the mean over corruptions and severities.
         source: the model.
         runs: by method, in the order of the paper's columns.
         tuning: which temperatures a tuning for this line may choose from: 1, 2, or any; "none" where
@@ -132,7 +132,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much of the experiment is run: images a shift (None: all), batch size, seeds.
+    """How much of the experiment is run: images per shift (None: all), batch size, seeds.
 
     retuned: settings that were tuned for the source at hand take the place of the published ones,
         which belong to batches of 200 and the paper's networks.
@@ -145,7 +145,7 @@ class Scale:
     retuned: bool = False
 
     def __str__(self) -> str:
-        images = "all images" if self.limit is None else f"{self.limit} images a shift"
+        images = "all images" if self.limit is None else f"{self.limit} images per shift"
         seeds = "one seed" if len(self.seeds) == 1 else f"{len(self.seeds)} seeds"
         return f"{images}, batches of {self.batch_size}, {seeds}"
 
@@ -168,13 +168,13 @@ LEARNED: Mapping[str, Scale] = {
     "cpu": Scale(name="cpu", limit=1000, batch_size=100, seeds=(0, 1, 2)),
     "smoke": Scale(name="smoke", limit=50, batch_size=25, seeds=(0,)),
 }
-"""Of learned objectives: the limit is on both parts, images to learn on and others to score on."""
+"""Scales of learned objectives. The limit holds for each part: images to learn on, images to score on."""
 LARGE_IMAGES: Mapping[str, Scale] = {
     "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
     "cpu": Scale(name="cpu", limit=200, batch_size=50, seeds=(0,)),
     "smoke": Scale(name="smoke", limit=32, batch_size=16, seeds=(0,)),
 }
-"""Of images of 224 pixels, on which a step costs fifty times as much."""
+"""Scales for images of 224 pixels, on which a step costs fifty times as much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,11 +183,11 @@ class Preset:
 
     Attributes:
         name: `table-ce`, ...
-        about: what it shows, in a line.
-        lines: empty for what is not a sweep over data sets.
+        about: what it shows, in one line.
+        lines: empty for an experiment that is not a sweep over data sets.
         notes: where the paper is silent or contradicts itself.
         figure: the quantity that is drawn besides the table, if any.
-        scales: of its lines of small images; images of 224 pixels have their own.
+        scales: for its lines with small images; images of 224 pixels have their own.
     """
 
     name: str
@@ -250,7 +250,7 @@ ORDER = (
     "fig-gaussian",
     "fig-meta",
 )
-"""In which `fenchel reproduce list` shows them."""
+"""The order in which `fenchel reproduce list` shows the presets."""
 
 PRESETS: Registry[Preset] = Registry("preset")
 for _name in ORDER:

@@ -1,4 +1,4 @@
-"""Online error and task loss against batches, one panel a shift, one colour a method."""
+"""Online error and task loss against batches, one panel per shift, one colour per method."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fenchel.report.style import color_of, is_front, styled
 from fenchel.report.tables import Measurement
 
 Curves = Mapping[tuple[str, str], Sequence[Sequence[float]]]
-"""By (method, shift): a curve a seed."""
+"""By (method, shift): one curve per seed."""
 
 
 def online_error_figure(curves: Curves, methods: Sequence[str], shifts: Sequence[str]) -> Figure:
@@ -31,7 +31,7 @@ def task_loss_figure(curves: Curves, methods: Sequence[str], shifts: Sequence[st
 def curves_figure(
     curves: Curves, methods: Sequence[str], shifts: Sequence[str], quantity: str
 ) -> Figure:
-    """A panel a shift; what has not been measured is left out."""
+    """One panel per shift; what has not been measured is left out."""
     with styled():
         across = min(3, len(shifts))
         down = -(-len(shifts) // across)
@@ -68,7 +68,7 @@ def curves_csv(curves: Curves) -> str:
 
 
 def _draw(panel: Axes, runs: Sequence[Sequence[float]], method: str, position: int) -> Artist:
-    """The mean of the runs up to the length of the shortest, and the band of what is in front."""
+    """Draw the mean of the runs up to the length of the shortest; the highlighted method gets a band."""
     shortest = min(map(len, runs))
     values = np.array([run[:shortest] for run in runs])
     batches = np.arange(1, shortest + 1)

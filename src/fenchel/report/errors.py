@@ -12,11 +12,11 @@ from fenchel.report.tables import NOTHING, ErrorTable, Measurement
 
 UNADAPTED = ("source", "bn")
 
-"""Too far from the others to be drawn beside them."""
+"""Methods whose errors are too far from the others to be drawn beside them."""
 
 Rows = Mapping[str, Sequence[Measurement]]
 
-"""By method: what was measured in the same places for each."""
+"""By method: values measured under the same conditions for each."""
 
 
 def panels_of(rows: Rows) -> dict[str, Rows]:
@@ -28,7 +28,7 @@ def panels_of(rows: Rows) -> dict[str, Rows]:
 
 
 def _minus_conjugate(rows: Rows) -> dict[str, Sequence[Measurement]]:
-    """What adapts minus the conjugate, seed by seed; nothing if there is nothing to compare."""
+    """The errors of methods that adapt minus the conjugate's, seed by seed; empty without a conjugate."""
     if "conjugate" not in rows:
         return {}
     return {

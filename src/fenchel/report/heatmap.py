@@ -1,4 +1,4 @@
-"""Error by learning rate and temperature, one panel a method and optimiser."""
+"""Error by learning rate and temperature, one panel per method and optimiser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LUMINANCE = (0.299, 0.587, 0.114)
 
 
 def heat_map_figure(grids: Mapping[str, Grid]) -> Figure:
-    """A panel a name, all on one scale; the lowest error of each is framed.
+    """One panel per name, all on one scale; the lowest error of each is framed.
 
     The scale ends at the 80th percentile, so that runs that diverged do not wash out the rest.
     """

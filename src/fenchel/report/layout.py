@@ -40,7 +40,7 @@ _LATEX = {
 
 @dataclass(frozen=True)
 class TableEntry:
-    """A piece of text in a table: plain, the best of its kind, or the head of the row that stands out."""
+    """One entry of a table: plain, the best of its kind, or the head of the row that stands out."""
 
     text: str
     emphasis: Emphasis = ""

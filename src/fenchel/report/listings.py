@@ -66,7 +66,7 @@ def significance_csv(results: Results, reference: str) -> str:
 
 
 def protocol_of(section: Section) -> dict[str, str]:
-    """How the numbers of a section came about."""
+    """The protocol behind the numbers of a section."""
     cell, records = section.cell, section.records
     selections = dict.fromkeys(
         configuration.selection for configuration in section.configurations.values()

@@ -1,4 +1,4 @@
-"""`fenchel report`: a results store as one page that needs nothing else."""
+"""`fenchel report`: a results store as one self-contained page."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _SHORT = {"optimizer": "", "learning_rate": "rate ", "temperature": "T "}
 
 @dataclass(frozen=True)
 class Configuration:
-    """A method under the name it was asked for, with its settings, and its records."""
+    """A method under the name that the sweep uses, with its settings and its records."""
 
     method: str
     selection: str
@@ -158,7 +158,7 @@ class Section:
 def sections_of(
     records: Iterable[Record], requests: Mapping[str, Sequence[Request]]
 ) -> tuple[Section, ...]:
-    """Finished records in sections; a cell asked for under several names has a row for each."""
+    """Finished records in sections; a cell with several names in the sweep has one row per name."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         if record.status == "done":
@@ -196,7 +196,7 @@ class Results:
     sections: tuple[Section, ...]
     failures: tuple[Record, ...]
     requests: dict[str, tuple[str, ...]]
-    """For each key, the names its cell was asked by."""
+    """For each key, the names that sweeps use for its cell."""
     counts: Counts
 
 

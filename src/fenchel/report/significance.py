@@ -1,4 +1,4 @@
-"""Is one method better than another, or were the images kind? A paired bootstrap over images."""
+"""Is one method better than another, or is it chance? A paired bootstrap over images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The look of every figure: one style, one colour a method, no global state."""
+"""The look of every figure: one style, one colour per method, no global state."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ METHOD_COLORS = {
 """The conjugate stands out; the rest keep their distance from one another."""
 
 OTHER_COLORS = ("#3f6f5f", "#5b8def", "#a4883a", "#93506e", "#5f6a7a", "#2e9fb0")
-"""For names that are no methods of the library."""
+"""Colours for names that are no methods of the library."""
 
 METHOD_MARKERS = dict(zip(METHOD_COLORS, "xvsDP^ho", strict=True))
-"""A shape a method, for those who cannot tell the colours apart."""
+"""One shape per method, for those who cannot tell the colours apart."""
 
 FORMATS = ("png", "svg", "pdf")
 

@@ -25,7 +25,7 @@ def to_unit_range(images: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation(ABC):
-    """What happens to training images, and what size of image the model meets."""
+    """How training images are augmented, and which size of image the model gets."""
 
     def output_side(self, side: int) -> int:
         """The side of the images that come out, for images of side `side`."""
@@ -36,7 +36,7 @@ class Augmentation(ABC):
         """Random versions of uint8 images (B, H, W, C), as float (B, C, H', W') in [0, 1]."""
 
     def plain(self, images: Tensor) -> Tensor:
-        """The same images without chance, for evaluation: the centre where training crops."""
+        """The same images without randomness, for evaluation: the centre where training crops."""
         top, left = ((n - self.output_side(n)) // 2 for n in images.shape[1:3])
         height, width = (self.output_side(n) for n in images.shape[1:3])
         return to_unit_range(images[:, top : top + height, left : left + width])

@@ -19,11 +19,11 @@ class Recipe:
 
     Attributes:
         epochs: passes over the training images.
-        batch_size: images a step; what is left of an epoch below one batch is dropped.
+        batch_size: images per step; an incomplete last batch of an epoch is dropped.
         optimizer: "sgd" or "adam" (betas 0.9 and 0.999).
         learning_rate, final_learning_rate: the schedule's peak and its end.
         schedule: "cosine", "one-cycle" or "constant".
-        momentum, nesterov: of SGD.
+        momentum, nesterov: settings of SGD.
         weight_decay: on every parameter.
         clip_norm: largest norm of the whole gradient, or None.
         augmentation: a spec such as `pad-crop:padding=4`.
@@ -165,5 +165,5 @@ def preset(name: str, *, loss: str = "cross-entropy") -> Recipe:
 
 
 def preset_for(data: str, *, images: bool) -> str:
-    """The preset that suits a data set on a CPU: digits are never mirrored, vectors never moved."""
+    """The preset that suits a data set on a CPU: digits are never mirrored, vectors never augmented."""
     return _PRESET_OF_DATA.get(data, "cpu") if images else "linear"

@@ -1,4 +1,4 @@
-"""What a training run shows: a live bar in a terminal, one line an epoch anywhere else."""
+"""What a training run shows: a live bar in a terminal, one line per epoch anywhere else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fenchel.progress import Bar, progress
 
 
 class Reporter:
-    """Receives every step and every epoch of a run; this one is silent."""
+    """Receives every step and every epoch of a run; this base class shows nothing."""
 
     def step(self, images: int) -> None:
         """One more step of `images` images is done."""
@@ -29,7 +29,7 @@ class Reporter:
 
 
 class LineReporter(Reporter):
-    """A line an epoch on standard error, with the speed and the time left."""
+    """One line per epoch on standard error, with the speed and the time left."""
 
     def __init__(self, epochs: int, steps_left: int) -> None:
         self._epochs, self._steps_left = epochs, steps_left

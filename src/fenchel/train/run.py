@@ -34,10 +34,10 @@ class TrainingRun:
         loss: any loss of the library.
         recipe: how to train.
         out: the folder of the run: state, checkpoint and history.
-        test: scored once, after the end; it decides nothing.
+        test: the test set, scored once after the end; it decides nothing.
         model_arguments: further arguments of the model; classes, channels, image size and
             preprocessing come from the data.
-        seed: of everything random.
+        seed: the seed of all random draws.
         limit: train on the first `limit` examples only.
         device: "cpu", "cuda" or "mps".
         threads: torch threads on the CPU. They decide the order of sums, so they belong to the
@@ -61,7 +61,7 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run leaves: the file of the kept checkpoint, its metrics, one row an epoch."""
+    """What a run leaves: the file of the kept checkpoint, its metrics, one row per epoch."""
 
     path: Path
     metrics: Mapping[str, float]
@@ -69,7 +69,7 @@ class Result:
 
 
 def arguments_for(run: TrainingRun, examples: Examples) -> dict[str, Any]:
-    """Arguments of the model: what its factory takes of what the data say, then the user's own."""
+    """Arguments of the model: those that the data decide and its factory takes, then the user's own."""
     shape = run.data.shape
     told: dict[str, Any] = {"classes": run.loss.labels.scores(len(run.data.classes))}
     common = {"classes"}

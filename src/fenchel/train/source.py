@@ -37,7 +37,7 @@ from fenchel.train.schedule import SCHEDULES, learning_rate
 from fenchel.train.seeds import derive_seed, generator
 
 NOTE_EVERY = 10
-"""Steps between two looks at the running loss; each is a synchronisation on a GPU."""
+"""Steps between two readings of the running loss; each reading is a synchronisation on a GPU."""
 
 SAVING_SHARE = 0.02
 """The largest share of the time that saving the state within an epoch may take."""

@@ -11,7 +11,7 @@ from fenchel.bench.sources import Job
 from fenchel.names import Registry
 
 ATTEMPTS = 5
-"""How often a cell is begun before the deaths of its workers are blamed on it."""
+"""A cell has failed once this many workers died at it."""
 
 
 class Executor(ABC):

@@ -1,4 +1,4 @@
-"""Processes of this machine. A worker that is killed costs the cell it was at, and that is begun again."""
+"""Cells in processes of this machine. If a worker is killed, its cell is begun again."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Processes(Executor):
         return []
 
     def _bury(self, worker: _Worker) -> None:
-        """Let another worker do what a dead one was at, or give the cell up after a few deaths.
+        """Hand the cell of a dead worker to another one, or give it up after a few deaths.
 
         A worker that died before it could begin says nothing about its cell.
         """
@@ -132,7 +132,7 @@ def _started() -> _Worker:
 
 
 def _work(connection: Connection) -> None:
-    """The life of a worker: jobs in, records out, until nobody is at the other end."""
+    """The main loop of a worker: jobs in, records out, until the driver closes the connection."""
     begin_worker()
     try:
         connection.send(_READY)
@@ -143,7 +143,7 @@ def _work(connection: Connection) -> None:
 
 
 def begin_worker() -> None:
-    """Before a worker's first task: it heeds its driver alone, and is as fast as a process can be."""
+    """Set up a worker before its first task: one torch thread, and only its driver stops it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what an interruption means
     threading.Thread(target=_end_with_driver, daemon=True).start()
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""Tasks of a Ray cluster, or of a Ray started on this machine.
+"""Cells as tasks of a Ray cluster, or of a Ray started on this machine.
 
-Models and data are put into Ray's object store once and fetched once by a worker process, which keeps
-them for the cells to come; the cluster's nodes need none of the files. Ray runs a task again when a
+Models and data are put into Ray's object store once. Every worker process fetches them once and keeps
+them for later cells, so the cluster's nodes need none of the files. Ray runs a task again when a
 worker or a node dies; the driver's store takes whichever result comes first.
 """
 
@@ -61,7 +61,7 @@ class Ray(Executor):
 
     def _start(self, address: str | None) -> None:
         if address is None:
-            # Ray asks for a token file in the home folder even on a cluster of this process alone.
+            # Ray requires a token file in the home folder even on a cluster of this process alone.
             os.environ.setdefault("RAY_AUTH_MODE", "disabled")
             where: dict[str, Any] = {"address": "local", "num_cpus": self.workers}
             where |= {"include_dashboard": False}

@@ -77,7 +77,7 @@ class Corruption:
 
     @property
     def family(self) -> str:
-        """The module it lives in: noise, blur, weather or digital."""
+        """The module that defines it: noise, blur, weather or digital."""
         return self.function.__module__.rpartition(".")[2]
 
     @property

@@ -8,7 +8,7 @@ from fenchel.data.corruptions.base import Array, Images
 
 
 def streak(images: Images, radius: int, sigma: float, degrees: Array) -> Images:
-    """Average each pixel with those before it along a line, one angle an image.
+    """Average each pixel with those before it along a line, one angle per image.
 
     Step i = 0..2 radius looks i pixels along the angle, to the nearest whole pixel, with weight
     exp(-i^2 / 2 sigma^2): a trail on one side only. Beyond the border the edge is repeated.

@@ -8,7 +8,7 @@ from fenchel.data.corruptions.base import Array, Draws
 
 
 def plasma(size: int, decay: float, draws: Draws) -> Array:
-    """One cloud an image, (N, size, size), from 0 to 1; `size` is a power of two.
+    """One cloud per image, (N, size, size), from 0 to 1; `size` is a power of two.
 
     From a coarse grid to a fine one, each new point is the mean of four neighbours (the map wraps
     around) plus noise, and the noise shrinks by `decay` squared from level to level.

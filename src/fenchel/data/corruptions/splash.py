@@ -77,9 +77,9 @@ def outlines(blots: Images) -> Array:
 
 
 def distance_to(marked: Array) -> Array:
-    """Length of the shortest way to a marked pixel of (N, H, W), at most `FARTHEST`, in pixels.
+    """Length of the shortest path to a marked pixel of (N, H, W), at most `FARTHEST`, in pixels.
 
-    Ways are made of straight, diagonal and knight's moves. All pixels look at their sixteen
+    Paths are made of straight, diagonal and knight's moves. All pixels look at their sixteen
     neighbours at once, until nothing gets shorter.
     """
     height, width = marked.shape[1:]

@@ -116,7 +116,7 @@ FROSTS = (
 
 @lru_cache(maxsize=1)
 def grown_textures() -> tuple[Images, ...]:
-    """Our own five, always the same."""
+    """The five procedural textures, always the same."""
     generators = (np.random.Generator(np.random.Philox(key=key)) for key in range(len(FROSTS)))
     return tuple(map(grow, FROSTS, generators))
 

@@ -64,7 +64,7 @@ def snow(
 def frost(
     images: Images, strength: tuple[float, float, int], draws: Draws, textures: Path | None
 ) -> Array:
-    """Mix in a random piece of a frost texture, of which every `stride`-th pixel is used."""
+    """Mix in a random part of a frost texture, of which every `stride`-th pixel is used."""
     scene_weight, frost_weight, stride = strength
     count, height, width, channels = images.shape
     choices = frost_textures(textures, stride, height, width)

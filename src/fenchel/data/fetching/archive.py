@@ -1,6 +1,6 @@
-"""Archives unpacked as if their author were hostile.
+"""Unpack archives that are not trusted.
 
-Only plain files and folders come out, inside the target, within limits on bytes and number; a
+Only plain files and folders are unpacked, inside the target, within limits on bytes and number. A
 link, device, absolute path, `..` or duplicate refuses the whole archive and leaves nothing behind.
 """
 

@@ -125,7 +125,7 @@ def _staging(folder: Path) -> Iterator[Path]:
 
 
 def _move_into(source: Path, folder: Path) -> None:
-    """Rename each finished part into place; what it replaces goes the way of the staging folder."""
+    """Rename each finished part into place; what it replaces is deleted with the staging folder."""
     for number, child in enumerate(sorted(source.iterdir())):
         target = folder / child.name
         if target.exists():

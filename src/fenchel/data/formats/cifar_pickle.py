@@ -1,6 +1,6 @@
 """The pickled batches of CIFAR's python version, read without trusting them.
 
-Unpickling runs whatever the file asks for. Here the opcodes are first checked against the few those
+Unpickling runs any code that the file names. Here the opcodes are first checked against the few those
 batches need, and the only callables that can be reached are stand-ins of ours that hold a shape,
 a dtype and bytes. NumPy arrays are built from those, after the fact.
 """

@@ -1,4 +1,4 @@
-"""The libsvm text format: `label index:value index:value ...`, one sample a line."""
+"""The libsvm text format: `label index:value index:value ...`, one sample per line."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One module a family of data sets; each registers its own, and all are imported by name."""
+"""One module per family of data sets; each registers its own, and all are imported by name."""

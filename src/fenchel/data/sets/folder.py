@@ -24,14 +24,16 @@ def _read(
     split: str, root: Path | None, *, size: int | None = None, short_side: int | None = None
 ) -> Dataset:
     if root is None:
-        raise ValueError("the data set 'folder' needs root, the folder with one folder a class.")
+        raise ValueError("the data set 'folder' needs root, the folder with one folder per class.")
     if not root.is_dir():
-        raise FileNotFoundError(f"{root} must be a folder with one folder a class; there is none.")
+        raise FileNotFoundError(
+            f"{root} must be a folder with one folder per class; there is none."
+        )
     top = _top(root, split)
     classes = sorted(path.name for path in top.iterdir() if path.is_dir() and path.name[0] != ".")
     files, labels = pictures_by_class(top, classes)
     if not files:
-        rule = "must hold folders of pictures, one a class"
+        rule = "must hold folders of pictures, one per class"
         raise bad_file(top, rule, f"{len(classes)} folders and no picture", "Check the path.")
     reader = PictureReader(top, files, _fit(size, short_side))
     return Dataset(
@@ -47,7 +49,7 @@ def _read(
 
 
 def _top(root: Path, split: str) -> Path:
-    """The folder of the split; a folder without any split serves for each."""
+    """The folder of the split; a folder without splits serves as every split."""
     if not any((root / name).is_dir() for name in SPLITS):
         return root
     if not (root / split).is_dir():
@@ -80,7 +82,7 @@ def _write_example(folder: Path) -> Mapping[str, Any]:
 DATASETS.add(
     "folder",
     DatasetEntry(
-        what="any folder of images, one folder a class",
+        what="any folder of images, one folder per class",
         splits=SPLITS,
         read=_read,
         is_present=lambda folder: folder.is_dir(),

@@ -1,6 +1,6 @@
 """Two Gaussian clusters in 100 dimensions that drift: the synthetic data of the paper's appendix.
 
-For each class c in {-1, +1}, source and target parameters are drawn once for a seed:
+For each class c in {-1, +1}, source and target parameters are drawn once per seed:
 
     mu_s ~ N(0, I)   mu_t ~ N(1, I)   Sigma = U diag(d) U^T,  d_i uniform, U a random rotation
 
@@ -28,11 +28,11 @@ CLASSES = ("-1", "+1")
 SOURCE_MEAN, TARGET_MEAN = 0.0, 1.0
 OPTIONS = {
     "shift": "lambda in [0, 1], or easy (0.6), moderate (0.65), hard (0.7); default 0, the source",
-    "samples": "how many, half of each class (default 2000)",
+    "samples": "number of samples, half of each class (default 2000)",
     "dimension": "default 100",
     "low_variance": "lower end of the variances (default 1)",
     "high_variance": "upper end of the variances (default 5)",
-    "seed": "of parameters and samples (default 0)",
+    "seed": "seed of parameters and samples (default 0)",
 }
 
 

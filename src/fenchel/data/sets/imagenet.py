@@ -41,7 +41,7 @@ def _dataset(name: str, split: str, folder: Path, fit: Crop, origin: str) -> Dat
     files, labels = pictures_by_class(folder, wnids())
     if not files:
         rule = "must hold folders named by wnid (n01440764, ...) with pictures"
-        raise bad_file(folder, rule, "none", "Sort the pictures into one folder a wnid.")
+        raise bad_file(folder, rule, "none", "Sort the pictures into one folder per wnid.")
     reader = PictureReader(folder, files, fit)
     return Dataset(
         name=name,

@@ -33,7 +33,7 @@ SIDE = 32
 DIGITS = tuple(str(k) for k in range(10))
 OPTIONS = {
     "photos": "folder of BSDS500 photos: makes the images from MNIST instead of reading PNG files",
-    "seed": "of the patches, when made (default 0)",
+    "seed": "seed of the patches, when made (default 0)",
     "mnist": "folder of MNIST, when made (default: the cache)",
     **AS_DIGITS_OPTION,
 }

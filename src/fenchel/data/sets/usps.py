@@ -1,4 +1,4 @@
-"""USPS digits: libsvm text in bz2, 256 values in [-1, 1] a line, labels 1 to 10 for digits 0 to 9."""
+"""USPS digits: libsvm text in bz2, 256 values in [-1, 1] per line, labels 1 to 10 for digits 0 to 9."""
 
 from __future__ import annotations
 

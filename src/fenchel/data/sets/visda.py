@@ -29,7 +29,10 @@ CLASSES = (
     "train",
     "truck",
 )
-OPTIONS = {"size": "side of the images (default 224)", "short_side": "resized to first (256)"}
+OPTIONS = {
+    "size": "side of the images (default 224)",
+    "short_side": "length of the short side before the crop (256)",
+}
 
 
 def _read(split: str, root: Path | None, *, size: int = 224, short_side: int = 256) -> Dataset:

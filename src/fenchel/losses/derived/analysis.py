@@ -1,4 +1,4 @@
-"""Finding out what a function of (logits, targets) is: its output, and how the target enters it.
+"""Analyse a function of (logits, targets): the form of its output, and how the target enters it.
 
 A function qualifies when its h-gradient is affine in y, that is when the differences
 fn(h, y) - fn(h', y) are, in which terms in y alone cancel.
@@ -104,8 +104,8 @@ def _output_of(
     shape = tuple(value.shape)
     if shape not in shapes:
         raise UnsuitableLossError(
-            f"for logits of shape ({ROWS}, {classes}) the function must return one value a sample "
-            f"({ROWS},), one a score ({ROWS}, {classes}) or one a batch (); got {shape}."
+            f"for logits of shape ({ROWS}, {classes}) the function must return one value per sample "
+            f"({ROWS},), one per score ({ROWS}, {classes}) or one per batch (); got {shape}."
         )
     if not bool(value.isfinite().all()):
         raise UnsuitableLossError(

@@ -11,15 +11,15 @@ from fenchel.losses.base import Loss
 from fenchel.losses.derived.implicit import probe_logits
 
 SIZES = tuple(4.0**power for power in range(-1, 8))
-"""Up to 16,384: there even the entropy of h / T has settled, for T up to some hundreds."""
+"""The sizes of the logits. At the largest, 16,384, even the entropy of h / T has settled (T up to 100s)."""
 FEWEST = 6
-"""Sizes before an overflow, that is up to 256, with which anything can be told."""
+"""The fewest sizes before an overflow, that is up to 256, that allow a judgement."""
 STEPS = 3
-"""Falls in a row that make a trend."""
+"""The number of falls in a row that count as a trend."""
 NOT_SLOWER = 0.9
-"""Of the fall before: that of a logarithm stays the same, that of 1 / size shrinks to a quarter."""
+"""Least ratio of a fall to the one before: 1 for a logarithm, a quarter for 1 / size."""
 CONSIDERABLE = 0.01
-"""A fall, relative to the objective at small logits."""
+"""The least fall that counts, relative to the objective at small logits."""
 
 
 def is_bounded(loss: Loss, classes: int, dtype: torch.dtype, device: torch.device) -> bool:
@@ -28,7 +28,7 @@ def is_bounded(loss: Loss, classes: int, dtype: torch.dtype, device: torch.devic
         warnings.simplefilter("ignore")  # about logits far beyond those of any network
         try:
             return not _keeps_falling(loss, classes, dtype, device)
-        except Exception:  # an opinion is asked for; what fails at such logits leads to none
+        except Exception:  # a function that fails at such logits cannot be judged by them
             return True
 
 

@@ -31,7 +31,7 @@ from fenchel.losses.labels import LabelSpace, OneOfMany, Signed
 from fenchel.losses.probability import has_float64
 
 PROBED_CLASSES = (10, 1)
-"""Where a function is judged when nobody says for how many classes it is made."""
+"""The numbers of classes at which a function is tried, in this order, unless `classes` is given."""
 
 
 def derive(
@@ -47,16 +47,16 @@ def derive(
 ) -> DerivedLoss:
     """The loss object of a training loss written as `fn(logits, soft_targets)`, or as `f` and `g`.
 
-    `fn` takes two float tensors (N, C) and returns one value a sample; a value a score is summed, and a
-    function that reduces the batch is evaluated sample by sample. It qualifies when its gradient
+    `fn` takes two float tensors (N, C) and returns one value per sample. One value per score is summed, and
+    a function that reduces the batch is evaluated sample by sample. It qualifies when its gradient
     with respect to the logits is affine in the target; what does not qualify is refused with the
     reason. `derived.findings()` tells what was found.
 
     `classes`: for a function made for one number of classes (class weights, say). `labels`: the label
     space for pseudo-label baselines, one class out of C unless there is a single score.
-    `device`: where the function's own tensors live. `dim`: the axis on which the function wants the
-    classes. It is called with (C, N) for dim=0, with (N, C, 1, 1) for dim=-3, with (N, 1, C) for dim=2; of
-    an image, every pixel is a sample. The methods of the loss have a `dim` of their own.
+    `device`: the device of the function's own tensors. `dim`: the axis on which the function wants the
+    classes. It is called with (C, N) for dim=0, with (N, C, 1, 1) for dim=-3, with (N, 1, C) for dim=2.
+    Every pixel of an image is a sample. The methods of the loss have a `dim` of their own.
 
     >>> def my_loss(h, y):
     ...     return -(y * h.log_softmax(-1)).sum(-1) + 6 * (1 - (y * h.softmax(-1)).sum(-1))

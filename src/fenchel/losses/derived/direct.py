@@ -25,11 +25,11 @@ from torch import Tensor
 from fenchel.losses.derived.system import Energy, Products, residual
 
 SMALLEST = 1e-6
-"""Of what is lost by cancellation beyond it, six digits of float64's sixteen."""
+"""Below this relative size, cancellation has cost more than six of float64's sixteen digits."""
 STATIONARY = 1e-9
-"""A label's residual, relative to the terms that it is made of."""
+"""The largest residual of a label that is trusted, relative to the terms that it is made of."""
 AGREEMENT = 1e-8
-"""Of what is measured on probes and what the form predicts, relative."""
+"""The largest relative difference between what is measured on probes and what the form predicts."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class _RankOne:
 
     def stationary(self, label: Tensor, left: Tensor) -> Tensor:
         size = self.b.norm(dim=-1) + (self.scale * label).norm(dim=-1)
-        # Request this way round, what is not finite is not trusted.
+        # With <=, a comparison with NaN is false: what is not finite is not trusted.
         trusted: Tensor = self.reliable & (left.norm(dim=-1) <= STATIONARY * size)
         return trusted
 

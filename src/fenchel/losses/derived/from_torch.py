@@ -85,7 +85,7 @@ REASONS = {
 
 
 def from_torch(loss: object) -> Loss | None:
-    """The loss of what people train with in torch; None if it is nothing of the kind.
+    """The loss of this library that a loss of torch computes; None if it is not a loss of torch.
 
     Takes a loss of torch.nn (an instance, or a class for its default instance), a loss function of
     torch.nn.functional, and functools.partial of either with keyword arguments. `reduction` and

@@ -32,7 +32,7 @@ DENSE_ELEMENTS = 2**22
 KRYLOV_ELEMENTS = 2**18
 WIDE = 6.0
 MISSED = 1e-3
-"""Relative residual above which a label is no longer the one that was asked for."""
+"""Relative residual above which a label does not count as a solution of its equations."""
 
 
 def implicit_label(energy: Energy, h: Tensor, plan: SolverPlan | None = None) -> Tensor:

@@ -32,7 +32,7 @@ def gmres(
         solution = solution + correction
         residual = right_side - operator(solution)
         products += spent + 1
-        # Request this way round, a row that is not finite does not keep the others waiting.
+        # With >, a comparison with NaN is false: a row that is not finite does not hold up the others.
         if not bool((residual.norm(dim=-1) > 2 * scale * tolerance).any()):
             break
     return solution, residual.norm(dim=-1) / scale, products

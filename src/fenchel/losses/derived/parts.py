@@ -22,14 +22,14 @@ PART_ELEMENTS = 2**16
 
 @dataclass(frozen=True)
 class InParts:
-    """How a loss is evaluated: directly where that is accurate, and the other way elsewhere."""
+    """How a loss is evaluated: by a formula where that is accurate, and by the solver elsewhere."""
 
     energy: Energy
     value: Callable[[Tensor, Tensor], Tensor] | None
-    """The objective at a label, f(h) - <y, g(h)>; None where the energy is it."""
+    """The objective at a label, f(h) - <y, g(h)>; None if that is the energy itself."""
     form: Form
     other_label: Callable[[Tensor], Tensor]
-    """Slower and valid anywhere; differentiable."""
+    """The label by the solver: slower, valid at all logits, differentiable."""
     other_objective: Callable[[Tensor], Tensor]
 
     def label(self, h: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class InParts:
         return label
 
     def objective(self, h: Tensor) -> Tensor:
-        """The objective, (N,) in the precision of h; differentiable as often as the other way."""
+        """The objective, (N,) in the precision of h; differentiable as often as by the solver."""
         differentiable = torch.is_grad_enabled() and h.requires_grad
         value: Tensor = _Objective.apply(h, self, differentiable)  # type: ignore[no-untyped-call]
         return value
@@ -143,7 +143,7 @@ class _Objective(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
         h, gradient = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is asked for
+        if torch.is_grad_enabled():  # a second derivative is needed
             value = ctx.ways.other_objective(h)
             (gradient,) = torch.autograd.grad(value, h, incoming, create_graph=True)
             return gradient, None, None

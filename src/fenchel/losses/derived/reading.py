@@ -24,9 +24,9 @@ NEARLY_ZERO = 1e-30
 class Output(Enum):
     """What the function returns for a batch of N samples."""
 
-    PER_SAMPLE = "one value a sample"
-    PER_SCORE = "one value a score, summed over the last axis"
-    REDUCED = "one value a batch, evaluated sample by sample"
+    PER_SAMPLE = "one value per sample"
+    PER_SCORE = "one value per score, summed over the last axis"
+    REDUCED = "one value per batch, evaluated sample by sample"
 
 
 class Rule(Enum):

@@ -34,7 +34,7 @@ class Study:
 
     @property
     def solver(self) -> str:
-        """The way to the label, in words."""
+        """How the label is computed, in words."""
         if self.penalty is not None:
             return "-1/phi'(z), normalised: O(C)"
         if self.plan is None:

@@ -20,12 +20,14 @@ Energy = Callable[[Tensor, Tensor], Tensor]
 """E(h, y) of N samples: (N, C), (N, C) -> (N,); affine in y but for terms in y alone."""
 
 DENSE_CLASSES = 32
-"""Up to here the C x C matrices are built and factorised, beyond it never for all samples."""
+"""With up to this many classes the C x C matrices of all samples are built and factorised."""
 FACTORISED_CLASSES = 256
-"""Up to here a few samples may have theirs built: to judge the rank, or where GMRES fails."""
+"""With up to this many, those of a few samples may be: to judge the rank, or where GMRES fails."""
 
 Scaling = Literal["none", "softmax", "rows"]
-"""Of the unknown by A = (I - z 1^T) diag(s); of the equations by A = diag(z) (I - 1 z^T) Dg(z)^T."""
+"""`softmax` scales the unknown, from A = (I - z 1^T) diag(s).
+`rows` scales the equations, from A = diag(z) (I - 1 z^T) Dg(z)^T.
+"""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class System:
         return product / self.scale + self.coupling * _dot(self.direction, v)
 
     def _dense_matrix(self) -> Tensor:
-        """A, (N, C, C), one product a row."""
+        """A, (N, C, C), by one product per row."""
         basis = torch.eye(self.plan.classes, dtype=self.h.dtype, device=self.h.device)
         rows = [self.products.transpose_times(row.expand_as(self.h)) for row in basis]
         matrix = torch.stack(rows, dim=-2)
@@ -181,7 +183,7 @@ class System:
     def _softmax_scale(self) -> Tensor:
         """s of A = (I - z 1^T) diag(s), the form of every loss of the softmax alone.
 
-        A 1 = s - z sum(s) leaves one unknown a sample, which a second product determines.
+        A 1 = s - z sum(s) leaves one unknown per sample, which a second product determines.
         """
         z = self.z
         ones = self.products.times(torch.ones_like(z))

@@ -36,10 +36,10 @@ class OnAxis:
         placed = self._place(h)
         value = self.function(placed, self._place(y))
         if not isinstance(value, Tensor):
-            return value  # refused by whoever asked, in better words
+            return value  # the caller refuses it, in better words
         if value.shape == placed.shape:
             return (value.T if self.dim == 0 else value).reshape(h.shape)
-        # A value of another size is refused by whoever asked; a scalar is a reduced batch.
+        # The caller refuses a value of another size; a scalar is a reduced batch.
         return value.reshape(len(h)) if value.ndim and value.numel() == len(h) else value
 
     def _place(self, h: Tensor) -> Tensor:

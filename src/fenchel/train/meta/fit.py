@@ -3,11 +3,12 @@
     entropy     alpha H(softmax(h / T)) - C         three parameters
     quadratic   sum_i (A h_i^2 + C)                 two parameters
 
-Both are least squares over logits: given T, all else is linear, and T is found on a line.
+Both are fitted by least squares over logits. Given T, all else is linear, and T is found by a line search.
 
-A learned objective knows the classes and may prefer some of them: a linear function of the logits, which
-neither formula has. So each is judged twice, as it is and `beyond_linear`: by the share that it explains
-of what no linear function does (both sides are projected off those first).
+A learned objective may prefer some classes to others. This part is linear in the logits, and neither
+formula can express it. So each formula is judged twice. `r_squared` is the share of the whole variance
+that it explains. `beyond_linear` is the share that it explains of what no linear function does; linear
+functions are projected out of both sides first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fenchel.objectives import Objective, Quadratic, ScaledEntropy
 
 FILE_NAME = "fit.json"
 TEMPERATURES = (1e-2, 1e2)
-"""Above, the entropy is a quadratic of the centred logits to all digits that matter."""
+"""At higher temperatures the entropy is a quadratic of the centred logits, up to rounding."""
 COARSE = 121
 """Temperatures on a logarithmic grid, the best of which is then refined."""
 
@@ -39,15 +40,15 @@ Column = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fit:
-    """A formula fitted to values: the objective that it is, and how well it explains them.
+    """A formula fitted to values: the fitted objective, and how well it explains the values.
 
     Attributes:
         objective: `ScaledEntropy` or `Quadratic`; `fenchel.adapt(objective=...)` takes it.
         r_squared: the share of the variance that it explains.
         aic: Akaike's criterion under Gaussian residuals, n log(RSS / n) + 2 (parameters + 1).
         parameters: the number of fitted parameters.
-        beyond_linear: the share that it explains, with parameters of its own, of what is left when a
-            linear function of the logits is fitted as well.
+        beyond_linear: the share that it explains of what a linear function of the logits leaves; its
+            parameters are fitted anew for this.
     """
 
     objective: Objective

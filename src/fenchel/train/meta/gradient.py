@@ -37,10 +37,10 @@ class MetaGradient:
     """What one meta step yields.
 
     Attributes:
-        gradients: of the task loss, one for each parameter of the loss network, in their order.
-        state: of the adapter after the inner steps.
-        task_loss: of the adapted model, a scalar.
-        task_logits: of the adapted model on the task's batch.
+        gradients: those of the task loss, one for each parameter of the loss network, in their order.
+        state: the state of the adapter after the inner steps.
+        task_loss: the task loss of the adapted model, a scalar.
+        task_logits: the logits of the adapted model on the task's batch.
     """
 
     gradients: list[Tensor]
@@ -51,7 +51,7 @@ class MetaGradient:
 
 @dataclass(frozen=True)
 class _Taken:
-    """A step of the optimiser that was taken: on which batch, from which state, along which gradient."""
+    """A step that the optimiser took: its batch, the state before it, and its gradient."""
 
     inputs: Inputs
     before: State
@@ -76,12 +76,12 @@ def meta_gradient(
     """Adapt on every batch of `batches` in turn, then differentiate the task loss.
 
     Args:
-        step: of an adapter whose objective is a `LearnedObjective` and whose optimiser is SGD or Adam.
-        state: where the adapter stands.
-        batches: unlabelled, one update each.
-        task_inputs: a further batch, on which the adapted model is judged.
-        task_loss: from its logits to a scalar; it knows the labels.
-        order: see this module. Several batches only.
+        step: the step of an adapter with a `LearnedObjective` and the optimiser SGD or Adam.
+        state: the state of the adapter.
+        batches: unlabelled batches; one update per batch.
+        task_inputs: a further batch, on which the adapted model is scored.
+        task_loss: a function from the logits of that batch to a scalar; it holds the labels.
+        order: see this module. It matters for several batches only.
     """
     if order not in get_args(Order):
         raise unknown("order of the meta-gradient", order, get_args(Order))

@@ -1,10 +1,10 @@
 """Learning an objective: the model adapts under it, and it follows the gradient of the task loss.
 
 In every epoch the model starts from the source and adapts batch by batch under the objective as it
-is. At every few batches the adaptation step is differentiated (`gradient`): the adapted model is
-judged on a second, labelled batch, and the objective takes one step of Adam. Draws come from
-counters, so the objective, its moments, the adapted parameters and the number of the batch are all
-that a run continues from: it ends in the same bits as one that was never interrupted.
+is. Every few batches the adaptation step is differentiated (`gradient`): the adapted model is scored
+on a second, labelled batch, and the objective takes one step of Adam. Random draws come from
+counters. So a run continues from the objective, its moments, the adapted parameters and the number of
+the batch alone, and ends in the same bits as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fenchel.train.seeds import derive_seed
 
 FILE_NAME = "learned.safetensors"
 START_SCALE = 1e-2
-"""Of the last layer's weights at the start, by which the objective is almost flat."""
+"""The factor on the last layer's initial weights: the objective starts almost flat."""
 
 
 def learn(run: MetaRun, report: Reporter | None = None) -> LearnedObjective:
@@ -143,7 +143,7 @@ class Learner:
         self._saved = time.monotonic()
 
     def _streams(self, epoch: int) -> Iterator[tuple[Stream, Stream, int]]:
-        """The streams that the model meets in an epoch: (to adapt on, to be judged on, batches)."""
+        """The streams that the model meets in an epoch: (to adapt on, to be scored on, batches)."""
         shifts, recipe = self.run.shifts, self.recipe
         groups = [tuple(shifts)] if recipe.setting == "mixed" else [(shift,) for shift in shifts]
         share, more = divmod(recipe.batches, len(groups))
@@ -163,7 +163,7 @@ class Learner:
         )
 
     def _update_objective(self, window: list[Tensor], judge: Batch) -> None:
-        """One differentiable adaptation, and one step of Adam on what it says."""
+        """One differentiable adaptation, and one step of Adam along its gradient."""
         here, recipe = self.progress, self.recipe
         labels = judge.reveal_labels()
         outcome: MetaGradient = meta_gradient(

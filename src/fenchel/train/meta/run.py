@@ -41,20 +41,20 @@ class MetaRecipe:
     """How an objective is learned; the defaults are the paper's, where it says.
 
     Attributes:
-        task_loss: of the adapted model at the true labels: `cross-entropy`, `squared`, or `brier`, the
-            squared loss of the softmax, for sources whose logits are no probabilities.
+        task_loss: the loss of the adapted model at the true labels: `cross-entropy`, `squared`, or
+            `brier`, the squared loss of the softmax, for sources whose logits are no probabilities.
         sizes: arguments of `LossNetwork`, but for the classes.
-        optimizer: of the adaptation: SGD or Adam of `fenchel.adapters`.
-        epochs: in each the model starts from the source again.
-        batches: in an epoch, all shifts together.
-        batch_size: of the adaptation and of the task.
-        every: the objective is updated at every so many batches.
+        optimizer: the optimiser of the adaptation: SGD or Adam of `fenchel.adapters`.
+        epochs: the number of epochs; in each the model starts from the source again.
+        batches: the number of batches per epoch, over all shifts together.
+        batch_size: the batch size of the adaptation and of the task.
+        every: the number of batches between two updates of the objective.
         unroll: batches through which each update differentiates, at most `every`.
         order: `first`, or `second` for exact gradients where `unroll` is above 1.
         setting: `reset`, where an epoch visits one shift after the other and the model starts from
             the source for each, or `mixed`, where a batch holds samples of all shifts.
-        learning_rate, weight_decay, schedule: of the objective's own Adam.
-        seed: of everything random.
+        learning_rate, weight_decay, schedule: settings of the objective's own Adam.
+        seed: the seed of all random draws.
     """
 
     task_loss: str = "cross-entropy"
@@ -129,7 +129,7 @@ class MetaRun:
         loss = parse(self.source.loss_spec)
         if not isinstance(loss.labels, OneOfMany):
             raise ValueError(
-                "objectives are learned for models with one score a class; this one was trained "
+                "objectives are learned for models with one score per class; this one was trained "
                 f"with {loss!r}. Use its conjugate objective."
             )
         for shift in self.shifts:

@@ -26,7 +26,7 @@ Errors = dict[str, dict[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How objectives are compared: online, one update a batch, prediction after it, reset at each
+    """How objectives are compared: online, one update per batch, prediction after it, reset at each
     shift, and one optimiser for all of them.
     """
 
@@ -68,7 +68,7 @@ class Scoring:
 
 
 def baselines(source: Checkpoint) -> dict[str, Objective | None]:
-    """What a learned objective is held against: batch statistics alone, TENT, the conjugate."""
+    """The baselines of a learned objective: batch statistics alone, TENT, the conjugate."""
     conjugate = Conjugate(parse(source.loss_spec))
     return {"bn": None, "entropy": Entropy(), "conjugate": conjugate}
 

@@ -17,7 +17,7 @@ from fenchel.data.stream import Shift
 from fenchel.files import digest_of
 
 SPLIT_SEED = 0
-"""Of the shuffle that is cut in halves: not the run's, so that runs of all seeds share a split."""
+"""The seed of the shuffle that is cut in halves. It is fixed, so that runs of all seeds share a split."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Forward mode without convolutions by zero."""
+"""Forward-mode differentiation that skips convolutions with zero tangents."""
 
 from __future__ import annotations
 

@@ -26,11 +26,11 @@ class Target:
 
     Attributes:
         data: a name for `fenchel.data.load`.
-        corruptions: learned on, together.
-        score_corruptions: scored on, one by one.
-        severity: of all of them.
+        corruptions: the corruptions to learn on, all together.
+        score_corruptions: the corruptions to score on, one by one.
+        severity: the severity of all of them.
         learn_images, score_images: ranges START:STOP; by default two halves.
-        limit: at most so many images of each part.
+        limit: the largest number of images of each part.
         root: the folder of the data.
     """
 
@@ -61,10 +61,10 @@ class Target:
         score_corruptions: Sequence[str] = (),
         **settings: Any,
     ) -> Target:
-        """What suits the data where nothing is said of corruptions.
+        """The default target for data whose corruptions are not given.
 
-        Corrupted data, and those of the source itself, are met under the validation corruptions and
-        scored under the test corruptions; any other data set is a shift as it is.
+        On corrupted data, and on the source's own, an objective is learned under the validation
+        corruptions and scored under the test corruptions. Any other data set is a shift as it is.
         """
         name, _ = parse_spec(data)
         corrupted = "corruption" in DATASETS[name].options or name == source.metadata.data

@@ -1,0 +1,66 @@
+"""Mistakes in a call, told in the words of the command line: `--learning-rate`, not `learning_rate=`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from typer.models import OptionInfo
+
+_MENTION = (
+    r"(?<![\w.'\"`-])"  # not within a longer name, a quotation or an option
+    r"(?P<name>{names})"
+    r"(?:=(?P<quote>['\"]?)(?P<value>[\w.+-]*\w)?(?P=quote)|{bare})"
+)
+_BARE = {
+    True: r"\b",  # trained_with is a name wherever it stands
+    False: r"(?= must | of a | [<>])",  # temperature is a word, too: a name only where a rule follows
+}
+_IN_A_FILE = re.compile(r"\bline \d+:")
+
+
+def options_of(verb: Callable[..., Any]) -> dict[str, str]:
+    """The options of a verb by the names of their Python arguments."""
+    found = {}
+    for parameter in inspect.signature(verb, eval_str=True).parameters.values():
+        for about in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(about, OptionInfo):
+                own = (name for name in about.param_decls or () if name.startswith("--"))
+                default = f"--{parameter.name.replace('_', '-')}"
+                found[parameter.name] = next(own, default).partition("/")[0]
+    return found
+
+
+def in_options(message: str, options: Mapping[str, str]) -> str:
+    """The message with options where it speaks of Python arguments, unless it is about a file.
+
+    >>> in_options("got keep='best' with held_out=0.", {"keep": "--keep", "held_out": "--held-out"})
+    'got --keep best with --held-out 0.'
+    """
+    if _IN_A_FILE.search(message):
+        return message
+    for is_python, bare in _BARE.items():
+        names = "|".join(name for name in options if ("_" in name) == is_python)
+        if names:
+            pattern = _MENTION.format(names=names, bare=bare)
+            message = re.sub(pattern, lambda found: _option(found, options), message)
+    return message
+
+
+def _option(found: re.Match[str], options: Mapping[str, str]) -> str:
+    option = options[found["name"]]
+    return f"{option} {found['value']}" if found["value"] else option
+
+
+@contextmanager
+def told_in(options: Mapping[str, str]) -> Iterator[None]:
+    """Whatever a call refuses in the block is told in these options."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if len(error.args) == 1 and isinstance(error.args[0], str):
+            error.args = (in_options(error.args[0], options),)
+        raise

@@ -1,0 +1,44 @@
+"""The code in the documentation is real: the Python blocks of a page run, in their order."""
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from documented_text import PAGES, blocks
+
+import fenchel
+from fenchel.bench.plan import make_plan
+from fenchel.bench.sweep_file import read_sweep
+from fenchel.train import recipe
+
+WITH_CODE = [page for page in PAGES if blocks(page, "python") and page.name != "README.md"]
+"""The README's blocks stand alone: tests/test_readme.py runs each of them in an empty folder."""
+
+
+def test_most_pages_have_code() -> None:
+    names = {page.stem for page in WITH_CODE}
+    assert names == {"benchmark", "data", "meta", "methods", "reports", "training"}
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+def test_the_code_of_a_page_runs(
+    page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("documented")  # dataclasses look their module up
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    if page.name == "data.md":  # its reader has an adapter
+        module.__dict__["adapter"] = fenchel.adapt("runs/ce")
+    for number, block in enumerate(blocks(page, "python"), 1):
+        exec(compile(block, f"{page.name}, block {number}", "exec"), module.__dict__)
+
+
+def test_the_sweep_of_the_documentation_is_planned_as_it_stands(workplace: Path) -> None:
+    page = next(page for page in PAGES if page.name == "benchmark.md")
+    whole, tuned = blocks(page, "toml")
+    Path("whole.toml").write_text(whole)
+    sweep = read_sweep(Path("whole.toml"))
+    assert len(make_plan(sweep).jobs) == 3 * 15 * ((2 + 3 * 4) + (2 + 4))
+    assert "tuned" in tuned
