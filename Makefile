@@ -4,11 +4,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 OUT    ?= fenchel-demo
-# One torch thread a test worker: two workers with two threads each only fight for two cores.
+# One torch thread per test worker: two workers with two threads each would compete for two cores.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit bench results format clean
+.PHONY: help demo test lint types browser unit bench results format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -17,7 +17,7 @@ $(BIN)/python:
 	@echo "==> creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-# A stamp a set of extras: nothing is installed again until the project's own files change.
+# One stamp file per set of extras: nothing is installed again until the project's own files change.
 $(VENV)/.ready-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "==> installing fenchel[$*] into $(VENV) (a few minutes the first time)"
 	@$(PIP) --editable '.[$*]'
@@ -31,27 +31,42 @@ demo: $(VENV)/.ready-demo  ## set up, then train, shift and adapt on the embedde
 test: lint types unit  ## set up, then lint, types and tests
 	@echo "==> all checks passed"
 
-lint: $(VENV)/.ready-dev  ## ruff: style and formatting
+lint: $(VENV)/.ready-dev  ## check style and formatting with ruff
 	@echo "==> ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: $(VENV)/.ready-dev  ## mypy, strict
+types: $(VENV)/.ready-dev  ## check types with mypy (strict)
 	@echo "==> mypy"
 	@$(BIN)/mypy
 
-unit: $(VENV)/.ready-dev  ## the tests alone
+# Only root on a machine with apt can install it. The tests pass without it and say what they skipped.
+APT := DEBIAN_FRONTEND=noninteractive timeout 900 apt-get -qq -o DPkg::Lock::Timeout=60
+CHROMIUM := $(APT) install -y --no-install-recommends chromium
+browser:  ## install Debian's chromium for the tests of HTML pages, where that is possible
+	@if [ ! -x /usr/bin/chromium ] && [ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] \
+	    && command -v apt-get >/dev/null; then \
+	  echo "==> installing Debian's chromium, for the tests in a browser"; \
+	  { $(CHROMIUM) || { $(APT) update && $(CHROMIUM); }; } >/dev/null 2>&1 \
+	    || echo "==> chromium could not be installed"; \
+	fi
+
+unit: $(VENV)/.ready-dev browser  ## run the tests alone
 	@echo "==> pytest"
 	@$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # The numbers of docs/performance.md; the machine should have nothing else to do.
 BENCHMARKS := label memory scaling train meta runner corruptions
-bench: $(VENV)/.ready-dev  ## the speed and memory measurements (as ratios, in one run)
+bench: $(VENV)/.ready-dev  ## measure speed and memory (as ratios, within one run)
 	@echo "==> benchmarks/step.py"
 	@$(BIN)/python benchmarks/step.py --retain --json benchmarks/results/step.json
 	@for name in $(BENCHMARKS); do echo "==> benchmarks/$$name.py"; \
 	  $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json || exit 1; done
 	@$(BIN)/python benchmarks/page.py
+
+results: $(VENV)/.ready-dev  ## write docs/results.md and the tables under results/ from the published cells
+	@echo "==> results/publish.py"
+	@$(BIN)/python results/publish.py
 
 format: $(VENV)/.ready-dev  ## reformat the code
 	@$(BIN)/ruff check --fix-only .

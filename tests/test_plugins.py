@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import fenchel
 from fenchel.adapters import METHODS
+from fenchel.bench.canonical import canonical_settings
 from fenchel.bench.exports import as_csv, columns, import_file
 from fenchel.bench.plan import make_plan
 from fenchel.bench.store import Store
@@ -124,6 +125,27 @@ def test_a_definition_that_is_run_again_replaces_itself_and_no_other():
         @dataclass(frozen=True, kw_only=True)
         class Other(fenchel.Method):
             pass
+
+
+def test_a_method_cannot_take_the_name_of_an_objective():
+    with pytest.raises(ValueError, match="named 'entropy' exists already"):
+
+        @fenchel.register("entropy")
+        @dataclass(frozen=True, kw_only=True)
+        class Entropy(fenchel.Method):
+            pass
+
+
+def test_a_default_that_is_an_object_stays_out_of_records():
+    @fenchel.register("test-with-object")
+    @dataclass(frozen=True, kw_only=True)
+    class WithObject(fenchel.Method):
+        inner: fenchel.Objective = field(default_factory=fenchel.Entropy)
+        pull: float = 0.5
+
+    fields = canonical_settings("test-with-object", {"pull": 0.1}, fenchel.CrossEntropy(), {})
+    assert fields["options"] == {"pull": 0.1}
+    assert WithObject().inner == fenchel.Entropy()
 
 
 # --- plugin files ---------------------------------------------------------------------------------

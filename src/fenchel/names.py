@@ -53,7 +53,7 @@ class UnknownNameError(ValueError, KeyError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """The error for a name nobody knows: what came in, the nearest match, and every valid name."""
+    """The error for an unknown name: the name, the nearest match, and every valid name."""
     names = sorted(known)
     nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
@@ -71,9 +71,9 @@ class Registry(Mapping[str, T], Generic[T]):
         tversky = "their_package:TverskyLoss"
 
     Args:
-        kind: what is listed, in a word; `register` finds the registry by it.
+        kind: the kind of thing that is listed, such as "loss"; `register` finds the registry by it.
         group: the entry-point group.
-        adopt: (name, thing, **facts) -> entry; what becomes of a thing given to `register`.
+        adopt: (name, thing, **facts) -> entry; makes the entry of a thing given to `register`.
         also: another registry whose names are found here as well.
         iterates: which things are iterated over; the others are found by name alone.
     """
@@ -99,10 +99,10 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def add(self, name: str, thing: T) -> T:
         """List `thing` under `name`; a name is taken once, unless its own definition is run again."""
-        if name in self._things and not _same_definition(self._things[name], thing):
+        taken = {**(self._also._things if self._also is not None else {}), **self._things}
+        if name in taken and not _same_definition(taken[name], thing):
             raise ValueError(
-                f"a {self.kind} named {name!r} exists already: {self._things[name]!r}. "
-                "Choose another name."
+                f"a {self.kind} named {name!r} exists already: {taken[name]!r}. Choose another name."
             )
         self._things[name] = thing
         if (plugin := running_plugin()) is not None:
@@ -133,7 +133,11 @@ class Registry(Mapping[str, T], Generic[T]):
     def everything(self) -> dict[str, T]:
         """Every name that can be looked up, including those that are not iterated over."""
         self._load_entry_points()
-        return self._things if self._also is None else {**self._things, **self._also.everything()}
+        others = {} if self._also is None else self._also.everything()
+        return {
+            **self._things,
+            **{n: other for n, other in others.items() if n not in self._things},
+        }
 
     def __getitem__(self, name: str) -> T:
         try:

@@ -105,7 +105,9 @@ def make(
     def make(name: str, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, list[Tensor]]:
         network = NETWORKS[name]
         model = trained_looking(network.build(optional_package(network.package)).to(dtype))
-        images = torch.rand(2, 16, 3, network.size, network.size, dtype=dtype)
+        # Fewer than 16 images bring a warning where statistics are those of the batch.
+        count = 16 if any(isinstance(m, BATCH_NORM) for m in model.modules()) else 4
+        images = torch.rand(2, count, 3, network.size, network.size, dtype=dtype)
         return model, [images[0], images[1] * 0.5 + 0.4]
 
     return make

@@ -82,7 +82,14 @@ def _options_of(method: Method, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a method, defaults included, as JSON gives them back."""
     source = method.objective if isinstance(method, Descent) else method
     written = {name: str(value) if name == "path" else value for name, value in given.items()}
-    return {name: _listed(value) for name, value in {**written, **source.settings()}.items()}
+    values = {**written, **source.settings()}
+    defaults = source.options()
+    return {
+        name: _listed(value)
+        for name, value in values.items()
+        if _is_plain(value)
+        or value != defaults.get(name)  # an object that is the default says nothing
+    }
 
 
 def is_conjugate(objective: Objective, loss: Loss) -> bool:
@@ -102,6 +109,13 @@ def is_conjugate(objective: Objective, loss: Loss) -> bool:
 
 def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a record can hold it."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _listed(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The driver: claims cells, has them run, and is the only one to write what came out.
+"""The driver: claims cells, has them run, and is the only one to write results.
 
 Cells run at least once; results land exactly once. Killed at any moment, a driver loses the cells that
 were under way and nothing else. Several drivers may share a store: each claims cells of its own, and
@@ -23,7 +23,7 @@ OTHERS_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Summary:
-    """How a sweep stands after a run: all of its cells, and those that this run added."""
+    """The state of a sweep after a run: all of its cells, and those that this run added."""
 
     planned: int
     done: int

@@ -35,7 +35,7 @@ def is_dead(owner: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # it is somebody else's, so alive
+        pass  # the process belongs to another user, so it is alive
     return _start_of(int(process)) != start
 
 

@@ -22,7 +22,7 @@ def run_all(
     workers: int = 1,
     done: Callable[[Item], object] | None = None,
 ) -> list[Result]:
-    """`function` of every item, in their order; `done` hears of each as it ends.
+    """`function` of every item, in their order; `done` is called as each ends.
 
     One worker is this process. Several are fresh interpreters, so `function` must be importable and
     items and results must pickle. The first failure, or an interruption, stops them all.

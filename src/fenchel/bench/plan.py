@@ -151,7 +151,7 @@ def _streams(data: DataChoice, setting: str) -> Iterator[tuple[ShiftSource, ...]
 def _base(
     sweep: Sweep, data: DataChoice, sources: tuple[ShiftSource, ...], source: _Source, seed: int
 ) -> tuple[dict[str, Any], int]:
-    """The fields of a cell that say what is streamed and which model meets it, and how many samples."""
+    """The fields of a cell that describe its stream and its model, and the number of samples."""
     shifts = tuple(opened_shift(item) for item in sources)
     longest = max(len(shift.dataset) for shift in shifts)
     limit = None if data.limit is None or data.limit >= longest else data.limit

@@ -1,4 +1,4 @@
-"""The two records that plan, run, store and show share: a cell, and what came out of it.
+"""The two records that planning, running, storing and reporting share: a cell, and its outcome.
 
 A `Cell` holds everything that decides a result and nothing else but a few labels for people; its
 `key` names the result. A `Record` is a cell with its outcome. Both are frozen and plain, so that
@@ -126,7 +126,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What came out of a cell. A failed cell has an `error` and no counts.
+    """The outcome of a cell. A failed cell has an `error` and no counts.
 
     Attributes:
         samples, wrong: over the whole stream.

@@ -80,7 +80,7 @@ def final_plan(
 
 
 def one_of_each_rate(longer: Plan) -> Plan:
-    """As many of its trials as a `final_plan` has, for an estimate before anything was run."""
+    """As many trials of `longer` as a `final_plan` will have, for an estimate before anything was run."""
     cells = {job.cell.key: job.cell for job in longer.jobs}
     first: dict[tuple[Kind, float], Setting] = {}
     for name in longer.requests:

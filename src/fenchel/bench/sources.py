@@ -1,6 +1,6 @@
 """Where a cell's model and data come from, and how a process keeps them between cells.
 
-A `Job` is a cell and the places of its ingredients; it is small and plain, so it can be sent to any
+A `Job` is a cell and the paths of its model and data; it is small and plain, so it can be sent to any
 process. What is opened is compared with the digests in the cell, so a file that was replaced during
 a sweep makes cells fail instead of producing numbers under a wrong name.
 """

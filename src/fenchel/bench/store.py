@@ -43,7 +43,7 @@ class Counts:
 
     @property
     def pending(self) -> int:
-        """Cells that nobody has begun."""
+        """The number of cells that no driver has begun."""
         return self.planned - self.done - self.failed - self.running
 
 
@@ -111,7 +111,7 @@ class Store:
             self._add_cells(connection, (job.cell for job in plan.jobs), plan.requests)
 
     def add_record(self, record: Record, asked: Iterable[Request] = ()) -> bool:
-        """Store a result unless its cell has one; tells whether it was stored. Ends the claim."""
+        """Store a result unless its cell has one, and end the claim; True if it was stored."""
         return self.add_records([record], asked) == 1
 
     def add_records(self, records: Iterable[Record], asked: Iterable[Request] = ()) -> int:
@@ -142,7 +142,7 @@ class Store:
     # --- claims ----------------------------------------------------------------------------------
 
     def claim(self, keys: Sequence[str], owner: str, seconds: float, count: int = 1) -> list[str]:
-        """Take up to `count` cells of `keys` that have no record and that nobody else holds."""
+        """Take up to `count` cells of `keys` that have no record and no valid claim."""
         with self._transaction() as connection:
             now = time.time()
             taken = {key for (key,) in connection.execute("SELECT key FROM records")}

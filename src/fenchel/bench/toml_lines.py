@@ -58,7 +58,7 @@ class Document:
         return ValueError(f"{self.path}, line {self.line_of(path)}: {message}")
 
     def check_keys(self, path: KeyPath, table: Any, known: Iterable[str], kind: str) -> None:
-        """Refuse what is no table, and the first key that nobody knows."""
+        """Refuse a value that is no table, or its first unknown key."""
         if not isinstance(table, Mapping):
             raise self.error(path, f"{kind} is a table of settings; got {table!r}.")
         names = list(known)

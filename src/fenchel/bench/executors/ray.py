@@ -145,7 +145,7 @@ def _fetched_shift(source: ShiftSource, reference: Any) -> Shift:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address at which nobody listens; Ray itself would try for minutes."""
+    """Refuse an address at which nothing listens; Ray itself would try for minutes."""
     place = re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address)
     if place is None:
         return  # "auto" and the like
