@@ -91,7 +91,7 @@ def adapt(
 ) -> Adapter:
     """Wrap `model` so that it adapts to every batch it predicts; the model itself is never modified.
 
-    model: any `nn.Module`; or a checkpoint of this library (or its path), which knows its loss.
+    model: any `nn.Module`; or a checkpoint of this library (or its path), which records its loss.
     trained_with: the loss the model was trained with: one of this library, its spec
         (`"poly:epsilon=6"`), or one of torch's (`nn.CrossEntropyLoss(label_smoothing=0.1)`,
         `F.cross_entropy`). Any other function goes through `fenchel.derive`.

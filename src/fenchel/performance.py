@@ -72,7 +72,7 @@ def _threads() -> Advice:
     threads = torch.get_num_threads()
     advice = ""
     if threads > cores:
-        advice = f"More threads than cores fight each other: set OMP_NUM_THREADS={cores} or fewer."
+        advice = f"More threads than cores slow the step: set OMP_NUM_THREADS={cores} or fewer."
     elif threads < cores:
         advice = "One stream may use all cores: torch.set_num_threads(...), or run several streams."
     return Advice("threads", f"{threads} torch threads on {cores} cores", advice)

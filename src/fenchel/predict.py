@@ -56,7 +56,7 @@ def read_images(path: Path, *, size: int | None = None, mode: str = "RGB") -> Im
         return _folder(path, Crop() if size is None else Crop(size, round(size * 8 / 7)), mode)
     if not path.is_file():
         raise FileNotFoundError(
-            f"images come from a folder, an .npy or an .npz file; no {path} here."
+            f"images come from a folder, an .npy or an .npz file; there is no {path}."
         )
     if path.suffix == ".npz":
         table = read_npz(path)

@@ -138,6 +138,12 @@ def test_tune_writes_a_file_that_bench_reads(sweep, tmp_path):
         "spatter",
         "saturate",
     ]
+    told = json.loads(
+        call("tune", sweep, *grid, "--optimizer", "adam", "--limit", 40, "--json").stdout
+    )
+    assert told["file"] == str(tmp_path / "sweep-tuned.json")
+    shown = {choice["method"]: choice["error_percent"] for choice in told["choices"]}
+    assert shown == {choice["method"]: choice["validation_error"] for choice in tuned["choices"]}
     sweep.write_text(SWEEP + 'tuned = "sweep-tuned.json"\n')
     call("bench", sweep)
     rows = list(csv.DictReader(io.StringIO(call("bench", "export", sweep).stdout)))

@@ -106,8 +106,9 @@ def test_fit_says_which_formula_explains_it_and_plot_draws_both(fenchel, trained
     assert {"A", "C", "r_squared", "aic"} < set(fits["quadratic"])
     scores = json.loads((trained / "meta" / "fit-scores.json").read_text())
     assert list(scores["errors"])[-3:] == ["learned", "entropy fit", "quadratic fit"]
-    code, _, errors = fenchel("meta", "plot", "meta")
+    code, output, errors = fenchel("meta", "plot", "meta", "--json")
     assert code == 0, errors
+    assert json.loads(output)["figure"] == "meta/learned.png"
     assert (trained / "meta" / "learned.png").read_bytes()[:4] == b"\x89PNG"
     code, _, errors = fenchel("meta", "plot", "meta", "--class", 7, "--out", "figure.svg")
     assert code == 0, errors
@@ -189,7 +190,9 @@ def test_the_sweep_runs_what_has_a_source_and_names_the_rest(fenchel, trained, m
     code, output, errors = fenchel(*command, "--seed", 0, "--seed", 1, "--json")
     assert code == 1
     assert "left out: missing needs `fenchel train --data svhn" in errors
-    rows = json.loads(output)
+    told = json.loads(output)
+    rows = told["rows"]
+    assert (told["file"], told["left_out"]) == ("swept/sweep.json", ["missing"])
     assert [(row["name"], row["seed"], row["task"]) for row in rows] == [
         ("there", 0, "squared"),
         ("there", 1, "squared"),

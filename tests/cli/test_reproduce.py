@@ -91,6 +91,11 @@ def test_a_second_run_takes_the_results_of_the_first(workplace: Path) -> None:
     again = CliRunner().invoke(app, ["reproduce", "table-ce-digits", *OURS])
     assert again.stdout == first
     assert "9 known already, 0 to run" in again.stderr
+    told = json.loads(run("table-ce-digits", *OURS, "--json"))
+    ours = [row["ours"] for row in told["rows"] if row["line"] == "SVHN → USPS, T = 2"]
+    assert all(0 <= error <= 100 for error in ours)
+    assert (told["cells"], told["failed_cells"]) == (9, 0)
+    assert all(Path(file).is_file() for file in (*told["files"], told["store"]))
 
 
 def test_failed_cells_are_told_by_the_exit_code_and_run_again_on_request(workplace: Path) -> None:
@@ -101,7 +106,10 @@ def test_failed_cells_are_told_by_the_exit_code_and_run_again_on_request(workpla
     rows = [line for line in first.stdout.splitlines() if line.startswith("SVHN → USPS")]
     assert rows
     assert all("failed" in row for row in rows)
-    assert "0 to run" in CliRunner().invoke(app, command).stderr
+    again = CliRunner().invoke(app, [*command, "--json"])
+    assert again.exit_code == 1
+    assert json.loads(again.stdout)["failed_cells"] == 9
+    assert "0 to run" in again.stderr
     assert "0 known already" in CliRunner().invoke(app, [*command, "--retry-failed"]).stderr
 
 

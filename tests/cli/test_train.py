@@ -39,7 +39,7 @@ def test_train_leaves_a_checkpoint_that_knows_its_loss(fenchel, tmp_path):
     assert checkpoint.loss_spec == "poly:epsilon=6"
     assert checkpoint.metadata.recipe["augmentation"] == "pad-crop:padding=1,flip=False"
     lines = [line for line in errors.splitlines() if line.startswith("epoch ")]
-    assert len(lines) == 2  # one an epoch when not a terminal
+    assert len(lines) == 2  # one per epoch when not a terminal
     assert "accuracy" in lines[0]
     assert "left" in lines[0]
     assert "test accuracy: " in output
@@ -58,7 +58,7 @@ def test_the_same_command_again_trains_nothing_and_another_is_refused(fenchel, t
     assert [row["epoch"] for row in found["history"]] == [1, 2]
     code, _, errors = fenchel(*COMMAND, *extra, "--batch-size", 32)
     assert code == 2
-    assert "batch_size=64 (now 32)" in errors
+    assert "--batch-size 64 (now 32)" in errors
 
 
 def test_images_without_a_test_split_are_not_scored_on_themselves(fenchel, tmp_path):

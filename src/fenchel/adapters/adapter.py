@@ -75,7 +75,7 @@ class Adapter(nn.Module):
         self._own.state = state
 
     def reset(self) -> None:
-        """Forget all adaptation: the next batch meets the source model, bit for bit."""
+        """Forget all adaptation: the next batch starts from the source model, bit for bit."""
         self.core = Core.of(self.model, self.settings)
         self._own.reset()
 

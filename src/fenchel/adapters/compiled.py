@@ -37,5 +37,5 @@ def runner(model: nn.Module, *, compiled: bool = False) -> Callable[..., Any]:
 
 
 def _functional_call(module: nn.Module, tensors: Any, args: Any, kwargs: Any) -> Any:
-    """A frame of our own: the compiler passes over those of torch itself."""
+    """`functional_call` in a function of ours: the compiler skips functions of torch itself."""
     return functional_call(module, tensors, args, kwargs)

@@ -75,7 +75,7 @@ class Core:
     @staticmethod
     @torch.inference_mode(False)
     def of(model: nn.Module, settings: Settings) -> Core:
-        """The core of a model, its tensors read afresh."""
+        """The core of a model, from its tensors as they are now."""
         plain = uncompiled(model)
         if settings.features is not None:
             _require_layer(plain, settings.features)
@@ -97,7 +97,7 @@ class Core:
 
     @torch.inference_mode(False)
     def initial_state(self) -> State:
-        """The state of a stream that has met nothing yet."""
+        """The state of a stream before its first batch."""
         blueprint = self.step.workshop.blueprint
         fixed = blueprint.fixed
         parameters = {name: value.clone() for name, value in self.step.source.items()}
@@ -111,7 +111,7 @@ class Core:
         )
 
     def fresh(self, state: State) -> State:
-        """The initial state, with the history of counts carried on."""
+        """The initial state, but with the counts so far."""
         return replace(
             self.initial_state(),
             counts=state.counts,

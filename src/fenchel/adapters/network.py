@@ -36,7 +36,7 @@ class Network:
     module: nn.Module
     fixed: Mapping[str, Tensor]
     scratch: Mapping[str, Tensor]
-    """Buffers that a module might write into as it runs: every pass starts from copies of them."""
+    """Buffers that a module may write into as it runs; every pass starts from copies of them."""
     run: Callable[..., Any]
     """`functional_call`, or its compiled form."""
     reuse: Reuse | None = None
@@ -50,7 +50,7 @@ class Network:
 
     @contextmanager
     def showing_head_inputs(self, layer: str | None) -> Iterator[list[Tensor]]:
-        """In the block, passes leave in the list what the head was given: `layer`, or the last linear one."""
+        """In the block, passes append the input of the head (`layer`, or the last linear one) to the list."""
         heads = (
             [module for module in self.module.modules() if isinstance(module, nn.Linear)]
             if layer is None
@@ -135,7 +135,7 @@ class Blueprint:
             # Never compiled: the compiler takes modules that differ in their hooks for the same.
             mixing = replace(source, module=twin, run=functional_call)
         if self.moving and not self.compiled:
-            # On a skeleton of its own: the source's passes must not meet what an update kept.
+            # On a skeleton of its own: the source's passes must not use what an update kept.
             twin = moving.module if moving is not source else skeleton(self.model)
             if self.winograd:
                 use_winograd(twin)

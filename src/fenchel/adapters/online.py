@@ -1,4 +1,4 @@
-"""The loop in which an adapter meets a stream."""
+"""The loop that runs an adapter over a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parameters move."""
+"""Which parameters move, that is, are updated by adaptation."""
 
 from __future__ import annotations
 

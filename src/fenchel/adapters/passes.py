@@ -21,7 +21,7 @@ from fenchel.adapters.state import State, Tensors
 from fenchel.objectives import Objective, weighted_mean
 
 LossFunction = Callable[[Tensors], Tensor | tuple[Tensor, Tensor]]
-"""From moving parameters to a scalar, or to a scalar and whether any sample counts (a boolean tensor)."""
+"""Maps moving parameters to a scalar, or to a scalar and whether any sample counts (a boolean tensor)."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class Reuse:
     """The outputs of a skeleton's unreached modules during one batch (see `normalization.skeleton`).
 
     Whether a moving parameter has reached an output is known from autograd: in the first pass they
-    alone require gradients. An output that somebody has written into since is computed again.
+    alone require gradients. An output that was modified in place since is computed again.
     """
 
     def __init__(self, twin: nn.Module, moving: Collection[str]) -> None:

@@ -34,7 +34,7 @@ class Health:
     skipped_none_kept: int
     """Updates left out because the objective kept no sample (no confident pseudo-label)."""
     left_out: int
-    """Samples that were not finite: predicted by the source model, and met by nothing else."""
+    """Samples that were not finite: predicted by the source model, and used for nothing else."""
     resets: int
     mode: Mode
 
@@ -118,7 +118,7 @@ class Session:
         return replace(state, batches=state.batches + 1, samples=state.samples + size), output
 
     def _met_without(self, core: Core, inputs: Inputs, finite: Tensor) -> tuple[State, Any]:
-        """The same for a batch with samples that are not finite: the others never meet those.
+        """The same for a batch with samples that are not finite: they do not influence the others.
 
         The source model predicts them; whatever that gives is returned.
         """
@@ -158,7 +158,7 @@ class Session:
     # --- control ---------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Forget all adaptation: the next batch meets the source model, bit for bit."""
+        """Forget all adaptation: the next batch starts from the source model, bit for bit."""
         with self._one_batch_at_a_time:
             self.state = self._owner.core.fresh(self.state)
 

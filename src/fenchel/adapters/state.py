@@ -33,7 +33,7 @@ class State:
     batches: int = 0
     samples: int = 0
     left_out: int = 0
-    """Samples that were not finite, which no statistics, loss or memory has met."""
+    """Samples that were not finite; they entered no statistics, loss or memory."""
     resets: int = 0
 
     def map(self, function: Callable[[Tensor], Tensor]) -> State:

@@ -42,7 +42,7 @@ def damaged(path: Path, reason: str) -> StoreError:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """What SQLite says about a file, in words that say what to do."""
+    """Turn an error of SQLite into one that says what to do."""
     try:
         yield
     except sqlite3.IntegrityError:

@@ -88,7 +88,7 @@ def _fetchable_names() -> Iterable[str]:
 
 
 def _made_names() -> Iterable[str]:
-    from fenchel.data.make import PUBLIC_FOLDERS
+    from fenchel.data.sets.cifar_c import PUBLIC_FOLDERS
 
     return PUBLIC_FOLDERS
 
@@ -143,12 +143,6 @@ def _executor_names() -> Iterable[str]:
     return EXECUTORS
 
 
-def _kinds() -> Iterable[str]:
-    from fenchel.cli.listing import KINDS
-
-    return KINDS
-
-
 methods = completer(_method_names, _method_options)
 method_names = completer(_method_names)
 losses = completer(_loss_names, _loss_options)
@@ -163,7 +157,6 @@ training_presets = completer(_training_presets)
 paper_presets = completer(_paper_presets)
 scales = completer(_scale_names)
 executors = completer(_executor_names)
-kinds = completer(_kinds)
 
 
 _BREAK = re.compile(r"[:=]+")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fenchel.cli import completion
+from fenchel.cli.completion import completer
 from fenchel.cli.console import print_json, print_table
 from fenchel.names import unknown
 
@@ -83,11 +83,13 @@ KINDS: dict[str, Callable[[], Iterable[Row]]] = {
     "executors": _executors,
 }
 
+complete_kind = completer(lambda: KINDS)
+
 
 def list_names(
     kind: Annotated[
         str | None,
-        typer.Argument(autocompletion=completion.kinds, help=f"One of: {', '.join(KINDS)}."),
+        typer.Argument(autocompletion=complete_kind, help=f"One of: {', '.join(KINDS)}."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -80,7 +80,7 @@ def train(
     weight_decay: Annotated[float, typer.Option(help="Of the objective's Adam.")] = 0.0,
     schedule: Annotated[str, typer.Option(help="constant or cosine.")] = "constant",
     optimizer: Annotated[str, typer.Option(help="Of the adaptation: sgd or adam.")] = "sgd",
-    inner_learning_rate: Annotated[float, typer.Option(help="Of the adaptation.")] = 1e-3,
+    inner_learning_rate: Annotated[float, typer.Option(min=0.0, help="Of the adaptation.")] = 1e-3,
     learn_images: Annotated[
         str | None,
         typer.Option(metavar="START:STOP", help="Images to learn on. Default: one half."),
@@ -217,7 +217,7 @@ def sweep(
     every: Annotated[int, typer.Option(help="Batches from one update to the next.")] = 5,
     learning_rate: Annotated[float, typer.Option(help="Of the objective's Adam.")] = 1e-3,
     optimizer: Annotated[str, typer.Option(help="Of the adaptation: sgd or adam.")] = "sgd",
-    inner_learning_rate: Annotated[float, typer.Option(help="Of the adaptation.")] = 1e-3,
+    inner_learning_rate: Annotated[float, typer.Option(min=0.0, help="Of the adaptation.")] = 1e-3,
     limit: Annotated[int | None, typer.Option(help="At most so many images to learn on.")] = None,
     folder: Annotated[
         Path, typer.Option("--out", help="One folder per entry goes below it.")

@@ -17,7 +17,7 @@ _MENTION = (
 )
 _BARE = {
     True: r"\b",  # trained_with is a name wherever it stands
-    False: r"(?= must | of a | [<>])",  # temperature is a word, too: a name only where a rule follows
+    False: r"(?= must | of an? [\w ]+ (?:must|is) | [<>])",  # temperature only where a rule follows
 }
 _IN_A_FILE = re.compile(r"\bline \d+:")
 
@@ -28,9 +28,10 @@ def options_of(verb: Callable[..., Any]) -> dict[str, str]:
     for parameter in inspect.signature(verb, eval_str=True).parameters.values():
         for about in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(about, OptionInfo):
-                own = (name for name in about.param_decls or () if name.startswith("--"))
-                default = f"--{parameter.name.replace('_', '-')}"
-                found[parameter.name] = next(own, default).partition("/")[0]
+                written = (about.default, *(about.param_decls or ()))  # as Annotated has them
+                own = (str(name) for name in written if str(name).startswith("--"))
+                usual = f"--{parameter.name.replace('_', '-')}"
+                found[parameter.name] = next(own, usual).partition("/")[0]
     return found
 
 

@@ -289,7 +289,7 @@ def reproduce(
         rows = compare(planned, records)
         drawn = _draw(planned, rows, records, where)
         facts = _show(planned, rows, where, form)
-        failed = sum(row.failed for row in rows)
+        failed = sum(record.status == "failed" for record in records.values())
         files = [*facts["files"], *map(str, drawn)]
         facts |= {"failed_cells": failed, "store": str(results), "files": files}
     if as_json:

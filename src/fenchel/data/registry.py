@@ -48,7 +48,7 @@ class DatasetEntry:
 
     @property
     def source(self) -> str:
-        """Where it comes from, in a word or two."""
+        """Where it comes from, in a few words."""
         return self.recipe.source if self.recipe else self.provider
 
 

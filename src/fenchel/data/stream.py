@@ -35,7 +35,7 @@ PAPER_BATCH_SIZE = 200
 
 @dataclass(frozen=True)
 class Shift:
-    """A data set as the stream meets it, and what was done to it (`severity` None: nothing)."""
+    """A data set as it is streamed, and its corruption (`severity` None: it has none)."""
 
     name: str
     severity: int | None

@@ -1,4 +1,4 @@
-"""The demo: real digits, a small network, several shifts, every method; honest whatever comes out."""
+"""The demo: real digits, a small network, several shifts, every method. It shows all results."""
 
 from fenchel.demo.experiment import Outcome, run
 from fenchel.demo.page import write_page

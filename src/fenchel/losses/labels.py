@@ -1,4 +1,4 @@
-"""Where labels live, and what a model's scores say about them.
+"""Label spaces: which labels a loss takes, and how a model's scores predict them.
 
 A loss brings its own label space, because "the most likely label" and "how sure" mean different
 things for one class out of C (softmax), for independent yes/no labels (sigmoid) and for one signed

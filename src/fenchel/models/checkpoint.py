@@ -1,4 +1,4 @@
-"""Checkpoints: a safetensors file that knows its architecture, its loss and its preprocessing.
+"""Checkpoints: safetensors files that record their architecture, loss and preprocessing.
 
 The metadata are strings; all but the first three keys are JSON:
 
@@ -40,7 +40,7 @@ _PLAIN = ("architecture", "loss")
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """What a checkpoint says about its model; see the table of this module."""
+    """The metadata of a checkpoint; see the table in this module's docstring."""
 
     architecture: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model and what its file says about it."""
+    """A model and the metadata of its file."""
 
     model: nn.Module
     metadata: Metadata

@@ -20,7 +20,7 @@ RESOLVERS.add("zoo", zoo.path_of)
 
 
 def has_scheme(name: str) -> bool:
-    """Whether `name` is written `scheme:name`, with a scheme that somebody registered."""
+    """Whether `name` is written `scheme:name`, with a registered scheme."""
     scheme, colon, _ = name.partition(":")
     return bool(colon) and scheme in RESOLVERS
 

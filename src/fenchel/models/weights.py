@@ -20,7 +20,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "ne
 """The keys under which training scripts put the weights, in the order they are tried."""
 
 PREFIXES = ("module.", "_orig_mod.")
-"""What DataParallel and torch.compile put in front of every name."""
+"""Prefixes that DataParallel and torch.compile put in front of every name."""
 
 # Names that may be absent from a file: statistics that old files lack, and the preprocessing,
 # which public weights never carry because their scripts normalise in the data loader.

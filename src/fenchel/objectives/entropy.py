@@ -22,7 +22,7 @@ ENTROPIES: dict[str, Loss] = {"softmax": CrossEntropy(), "sigmoid": BinaryCrossE
 @register("entropy")
 @dataclass(frozen=True)
 class Entropy(Objective):
-    """The entropy of softmax(h), or of sigmoid(h) summed over the scores.
+    """The entropy of the prediction (TENT): of softmax(h), or of sigmoid(h) summed over the scores.
 
     Reference: Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021.
     """

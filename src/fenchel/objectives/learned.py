@@ -32,10 +32,11 @@ _SWAPPING = threading.Lock()
 @register("learned")
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedObjective(Objective):
-    """m(h / temperature), m a `LossNetwork`; `protocol` says how it was learned.
+    """An objective learned by `fenchel meta train`: m(h / temperature), m a `LossNetwork`.
 
-    Two are equal if their temperatures and the weights and sizes of their networks are. It follows
-    the logits to their device and precision, wherever the network itself lies.
+    `protocol` says how it was learned. Two are equal if their temperatures and the weights and sizes
+    of their networks are. It follows the logits to their device and precision, wherever the network
+    itself lies.
 
     >>> objective = LearnedObjective(LossNetwork(classes=3, embedding=16), temperature=2.0)
     >>> objective(torch.zeros(5, 3)).shape
@@ -67,7 +68,7 @@ class LearnedObjective(Objective):
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """By name it is a file: its `path`, and the `digest` that records know it by."""
+        """The options: the `path` of the file, and the `digest` of its content, which records hold."""
         return {"path": REQUIRED, "digest": None}
 
     @classmethod

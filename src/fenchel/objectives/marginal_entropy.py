@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 @register("memo")
 @dataclass(frozen=True)
 class MarginalEntropy(Objective):
-    """H(mean_v softmax(h_v)) over `views` AugMix views, each with a forward pass of its own.
+    """The entropy of the mean prediction over AugMix views (MEMO): H(mean_v softmax(h_v)).
 
-    The clean input serves the prediction only. AugMix works on pixel values, so the objective must
-    know where they lie: `input_range=(low, high)` for images such as (0, 1), or the `mean` and `std`
-    by which images in [0, 1] were normalised before the model.
+    Each view has a forward pass of its own; the clean input serves the prediction only. AugMix works on
+    pixel values, so the objective must know where they lie: `input_range=(low, high)` for images such
+    as (0, 1), or the `mean` and `std` by which images in [0, 1] were normalised before the model.
 
     Reference: Zhang et al., "MEMO: Test Time Robustness via Adaptation and Augmentation", 2022.
     """

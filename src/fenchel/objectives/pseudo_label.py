@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @register("conjugate")
 @dataclass(frozen=True)
 class Conjugate(Objective):
-    """The label that makes the prediction optimal under the training loss (the conjugate label).
+    """The training loss at its conjugate label, the one that makes the prediction optimal.
 
     For `CrossEntropy()` this is the softmax entropy, hence TENT.
     """
@@ -54,7 +54,7 @@ class Conjugate(Objective):
 @register("soft")
 @dataclass(frozen=True)
 class SoftPseudoLabel(Objective):
-    """The model's own probabilities as the label. Not detached: the gradient flows through it."""
+    """The training loss at the model's own probabilities. The gradient flows through them."""
 
     loss: Loss
 
@@ -66,9 +66,9 @@ class SoftPseudoLabel(Objective):
 @register("hard")
 @dataclass(frozen=True)
 class HardPseudoLabel(Objective):
-    """The most likely label, for samples whose confidence lies strictly above the threshold.
+    """The training loss at the most likely label, where the confidence is above a threshold.
 
-    `threshold=None` keeps every sample. A batch with none above it takes no step.
+    Strictly above; `threshold=None` keeps every sample. A batch with none above it takes no step.
     """
 
     loss: Loss

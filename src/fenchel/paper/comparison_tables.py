@@ -20,7 +20,7 @@ HEADINGS = ("line", "method", "setting", "ours", "paper", "ours - paper", f"- {R
 PARTIAL = "*"
 
 Differences = Mapping[tuple[str, str], Difference]
-"""By (title of the line, method): a method's error minus the conjugate's, paired over images."""
+"""A method's error minus the conjugate's, paired over images, by (title of the line, method)."""
 NOT_PAIRED: Differences = MappingProxyType({})
 
 
@@ -130,7 +130,7 @@ def shifts_csv(rows: Sequence[Comparison]) -> str:
 
 
 def shifts_figures(rows: Sequence[Comparison]) -> dict[str, Figure]:
-    """By title of the line: errors by corruption, for lines over several shifts."""
+    """Figures of errors by corruption, for lines over several shifts, by title of the line."""
     tables = {
         title: shifts_table(rows, title) for title in dict.fromkeys(r.line.title for r in rows)
     }

@@ -86,7 +86,7 @@ def gaussian_csv(outcome: GaussianOutcome) -> str:
 
 
 def gaussian_verdict(outcome: GaussianOutcome) -> list[str]:
-    """What the curves say, shift by shift, made of the numbers alone."""
+    """The results in words, one sentence per shift, made from the numbers alone."""
     settings = outcome.settings
     sentences = []
     for shift in settings.shifts:
@@ -111,7 +111,7 @@ def gaussian_verdict(outcome: GaussianOutcome) -> list[str]:
 
 
 def _wins(over_steps: list[tuple[str, Accuracies]]) -> dict[str, int]:
-    """In how many draws each method is the best; ties go to the first."""
+    """The number of draws in which each method is the best; ties go to the first."""
     best = np.stack([values for _, values in over_steps]).argmax(0)
     return {method: int((best == place).sum()) for place, (method, _) in enumerate(over_steps)}
 

@@ -118,7 +118,7 @@ class LearningTask:
     """One objective to learn for a source, or, without a task loss, the baselines of the source.
 
     Attributes:
-        source: the training loss of the source, by which it is told from the others.
+        source: the training loss of the source, which identifies it.
         checkpoint: where the source is.
         data, limit, batch_size, length: see `Target`, `Scale` and `Length`.
         folder: the folder of this task alone.
@@ -210,7 +210,7 @@ def run_tasks(
     workers: int = 1,
     done: Callable[[LearningTask], object] | None = None,
 ) -> MetaOutcome:
-    """Run every task, or read what it left; `done` hears of each."""
+    """Run every task, or read what it left; `done` is called for each."""
     run = run_piece if workers == 1 else run_piece_quietly
     results = run_all(run, tasks, workers=workers, done=done)
     learned, baselines_of = [], {}

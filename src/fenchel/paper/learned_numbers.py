@@ -20,7 +20,7 @@ from fenchel.train.meta.score import Errors
 
 Groups = dict[tuple[str, str], list[Learned]]
 
-"""By source and task loss: one objective per seed."""
+"""Learned objectives by source and task loss, one per seed."""
 
 
 def grouped(outcome: MetaOutcome) -> Groups:
@@ -59,7 +59,7 @@ def error_table(outcome: MetaOutcome, lines: Sequence[Line]) -> Layout:
 
 
 def mean_errors(outcome: MetaOutcome, entries: Sequence[Learned]) -> dict[str, Measurement]:
-    """By objective: the mean over corruptions, one value per seed."""
+    """The mean error over corruptions by objective, one value per seed."""
     by_seed = [means(outcome.errors_of(entry)) for entry in entries]
     return {name: Measurement(tuple(errors[name] for errors in by_seed)) for name in by_seed[0]}
 

@@ -134,8 +134,8 @@ class Line:
 class Scale:
     """How much of the experiment is run: images per shift (None: all), batch size, seeds.
 
-    retuned: settings that were tuned for the source at hand take the place of the published ones,
-        which belong to batches of 200 and the paper's networks.
+    retuned: whether settings tuned for the given source replace the published ones, which belong to
+        batches of 200 and the paper's networks.
     """
 
     name: str

@@ -15,7 +15,7 @@ from fenchel.report.style import color_of, is_front, styled
 from fenchel.report.tables import Measurement
 
 Curves = Mapping[tuple[str, str], Sequence[Sequence[float]]]
-"""By (method, shift): one curve per seed."""
+"""Curves by (method, shift), one per seed."""
 
 
 def online_error_figure(curves: Curves, methods: Sequence[str], shifts: Sequence[str]) -> Figure:

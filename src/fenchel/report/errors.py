@@ -16,7 +16,7 @@ UNADAPTED = ("source", "bn")
 
 Rows = Mapping[str, Sequence[Measurement]]
 
-"""By method: values measured under the same conditions for each."""
+"""Measurements by method, under the same conditions for each."""
 
 
 def panels_of(rows: Rows) -> dict[str, Rows]:

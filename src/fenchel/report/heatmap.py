@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from fenchel.report.style import styled
 
 Grid = Mapping[tuple[float, float], float]
-"""By (learning rate, temperature): the mean error in percent."""
+"""The mean error in percent, by (learning rate, temperature)."""
 
 _LOW_IS_DARK = LinearSegmentedColormap.from_list(
     "errors", ["#1f3a5f", "#3f7fbf", "#a9c9e8", "#f4efe6", "#e9b48a", "#b5533c"]

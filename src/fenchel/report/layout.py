@@ -66,7 +66,7 @@ class Layout:
 
 
 def to_terminal(layout: Layout) -> Group:
-    """For `rich` to print; text from data is never read as markup."""
+    """The table for `rich` to print; text from data is never read as markup."""
     shown = Table(
         box=None,
         padding=(0, 1, 0, 0),

@@ -172,7 +172,7 @@ def sections_of(
 
 
 def _title(cell: Cell, cells: Sequence[Cell]) -> str:
-    """`cifar10-c, resnet26 trained with poly:epsilon=6`, and what else tells it from the others."""
+    """`cifar10-c, resnet26 trained with poly:epsilon=6`, and the fields that differ from other sections."""
     known = ("data", "architecture", "loss")
     same = [other for other in cells if all(getattr(other, k) == getattr(cell, k) for k in known)]
     parts = [f"{cell.data}, {cell.architecture} trained with {cell.loss}"]
@@ -271,7 +271,7 @@ def _sorting(configuration: Configuration) -> list[tuple[float, str]]:
 
 
 def _label(configuration: Configuration, configurations: Sequence[Configuration]) -> str:
-    """The method, and whatever tells it from the other configurations of the same method."""
+    """The method, and the settings that differ from other configurations of the same method."""
     same = [other for other in configurations if other.method == configuration.method]
     parts = [configuration.method]
     for name in CONFIGURATION_FIELDS:

@@ -18,10 +18,10 @@ class Difference:
     """Error of a method minus error of a reference, in percent; negative means the method is better.
 
     Attributes:
-        estimate: on the images at hand.
+        estimate: the difference on the given images.
         low, high: the percentile interval of the bootstrap.
         p_value: two-sided, for a true difference of zero; at least 2 / (resamples + 1).
-        images: how many were drawn from.
+        images: the number of images that resamples are drawn from.
     """
 
     estimate: float
@@ -44,7 +44,7 @@ def paired_bootstrap(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Difference:
-    """Draw images with replacement, both methods on the same ones, and see how the difference varies.
+    """Draw images with replacement, both methods on the same ones, and measure how the difference varies.
 
     wrong, reference: bool (images,), or (conditions, images) where the same images were seen under
     several conditions (corruptions, seeds). An image is then drawn with all of its conditions, since
@@ -89,7 +89,7 @@ def paired_bootstrap(
 
 Masks = dict[tuple[str, int], npt.NDArray[np.bool_]]
 
-"""By (shift, seed): which images were predicted wrongly, in the order of the data set."""
+"""Masks by (shift, seed): which images were predicted wrongly, in the order of the data set."""
 
 
 def masks_of(records: Sequence[Record]) -> Masks:

@@ -22,7 +22,7 @@ METHOD_COLORS = {
     "memo": "#c26c95",
     "conjugate": "#c0392b",
 }
-"""The conjugate stands out; the rest keep their distance from one another."""
+"""One colour per method: that of the conjugate stands out, the others are easy to tell apart."""
 
 OTHER_COLORS = ("#3f6f5f", "#5b8def", "#a4883a", "#93506e", "#5f6a7a", "#2e9fb0")
 """Colours for names that are no methods of the library."""
@@ -103,5 +103,5 @@ def as_svg(figure: Figure, prefix: str = "") -> str:
 
 
 def _undated(suffix: str) -> dict[str, None] | None:
-    """Without dates, equal figures are equal files."""
+    """Metadata without dates, so that equal figures are equal files."""
     return {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)

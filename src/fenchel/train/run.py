@@ -93,7 +93,7 @@ def arguments_for(run: TrainingRun, examples: Examples) -> dict[str, Any]:
 
 
 def metadata_for(run: TrainingRun, arguments: Mapping[str, Any], threads: int) -> Metadata:
-    """What the checkpoint will say, but for epoch and metrics; this also identifies the run."""
+    """The metadata of the checkpoint without epoch and metrics; this also identifies the run."""
     settings = {
         "seed": run.seed,
         "limit": run.limit,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 Schedule = Callable[[float], float]
-"""From progress in [0, 1] to a factor of the learning rate; see `learning_rate`."""
+"""Maps progress in [0, 1] to a factor of the learning rate; see `learning_rate`."""
 
 WARM_UP = 0.3
 """The share of a one-cycle run in which the rate rises."""
@@ -16,7 +16,7 @@ START = 1 / 25
 
 
 def cosine(progress: float) -> float:
-    """From 1 down to 0 along half a cosine.
+    """Falls from 1 to 0 along half a cosine.
 
     >>> [round(cosine(t), 3) for t in (0.0, 0.5, 1.0)]
     [1.0, 0.5, 0.0]
@@ -25,7 +25,7 @@ def cosine(progress: float) -> float:
 
 
 def one_cycle(progress: float) -> float:
-    """From 1/25 up to 1 over the first 30 %, then down to 0, both along half a cosine.
+    """Rises from 1/25 to 1 over the first 30 %, then falls to 0, both along half a cosine.
 
     >>> [round(one_cycle(t), 3) for t in (0.0, 0.3, 0.65, 1.0)]
     [0.04, 1.0, 0.5, 0.0]

@@ -40,7 +40,7 @@ class _Limited:
     left: int
 
     def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes (all, when negative)."""
+        """Read up to `size` bytes (all, when negative)."""
         content = self.stream.read(min(size, self.left + 1) if size >= 0 else self.left + 1)
         self.left -= len(content)
         if self.left < 0:

@@ -62,7 +62,7 @@ def download(
 
 
 def _transfer(url: str, part: Path, most_bytes: int, timeout: float) -> None:
-    """Bring `part` to the full length of the remote file, from wherever it stands."""
+    """Download the rest of the remote file into `part`."""
     offset = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "fenchel", "Accept-Encoding": "identity"}
     if offset:

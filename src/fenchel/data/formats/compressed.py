@@ -14,7 +14,7 @@ GIBIBYTE = 1 << 30
 
 
 def read_bytes(path: Path, *, limit: int) -> bytes:
-    """The bytes of a plain, `.gz` or `.bz2` file (told by its content), at most `limit` of them."""
+    """The bytes of a plain, `.gz` or `.bz2` file (recognised by its content), at most `limit` of them."""
     with path.open("rb") as stream:
         magic = stream.read(3)
     try:

@@ -50,7 +50,7 @@ def derive(
     `fn` takes two float tensors (N, C) and returns one value per sample. One value per score is summed, and
     a function that reduces the batch is evaluated sample by sample. It qualifies when its gradient
     with respect to the logits is affine in the target; what does not qualify is refused with the
-    reason. `derived.findings()` tells what was found.
+    reason. `derived.findings()` shows what was found.
 
     `classes`: for a function made for one number of classes (class weights, say). `labels`: the label
     space for pseudo-label baselines, one class out of C unless there is a single score.

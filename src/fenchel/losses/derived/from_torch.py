@@ -282,7 +282,7 @@ def _weight(module: nn.Module, name: str, rule: str, *, axes: tuple[int, ...]) -
 
 
 def _title(module: nn.Module, *settings: str, **weights: Tensor | None) -> str:
-    """As short as can be: CrossEntropyLoss(weight of 3 classes)."""
+    """A short title of the loss: CrossEntropyLoss(weight of 3 classes)."""
     parts = [
         f"{name} of {len(weight)} classes" if weight.numel() > 1 else f"{name}={weight.item():g}"
         for name, weight in weights.items()

@@ -163,7 +163,7 @@ def _is_regular(system: System) -> bool:
 
 
 def _require_stationary(energy: Energy, h: Tensor, plan: SolverPlan) -> None:
-    """With rank C - 1 a solution need not exist: say so rather than return the nearest label."""
+    """Refuse a system of rank C - 1 without a solution, rather than return the nearest label."""
     system = System(energy, h, plan)
     left = residual(energy, h, system.label())
     threshold = 1e-7 if h.dtype == torch.float64 else 1e-3

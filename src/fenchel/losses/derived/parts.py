@@ -48,7 +48,7 @@ class InParts:
         return solve_directly(self.energy, h.double(), self.form)
 
     def label_of_part(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """The label of a few samples, and where it came about directly."""
+        """The label of a few samples, and for which of them the formula gave it."""
         direct = self.direct(h)
         label = direct.label()
         fine = direct.stationary(label, residual(self.energy, direct.h, label))

@@ -218,7 +218,7 @@ class Products:
 
     @cached_property
     def _transposed(self) -> tuple[Tensor, Tensor]:
-        """u, and A^T u with its graph: built when it is first needed, since not everybody does."""
+        """u, and A^T u with its graph: built when it is first needed, since not every caller needs it."""
         with torch.enable_grad():
             u = torch.zeros_like(self.y).requires_grad_()
             return u, gradient_of(self.r, self.y, u, create_graph=True)

@@ -59,7 +59,7 @@ class _Taken:
 
     @property
     def logits(self) -> Tensor:
-        """The logits that the objective saw."""
+        """The logits that the objective was computed on."""
         assert self.gradient.logits is not None
         return self.gradient.logits
 

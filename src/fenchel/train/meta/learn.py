@@ -143,7 +143,7 @@ class Learner:
         self._saved = time.monotonic()
 
     def _streams(self, epoch: int) -> Iterator[tuple[Stream, Stream, int]]:
-        """The streams that the model meets in an epoch: (to adapt on, to be scored on, batches)."""
+        """The streams of an epoch: (to adapt on, to be scored on, batches)."""
         shifts, recipe = self.run.shifts, self.recipe
         groups = [tuple(shifts)] if recipe.setting == "mixed" else [(shift,) for shift in shifts]
         share, more = divmod(recipe.batches, len(groups))

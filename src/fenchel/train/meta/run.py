@@ -38,7 +38,7 @@ NOT_DECIDING = ("fenchel", "checkpoint")
 
 @dataclass(frozen=True, kw_only=True)
 class MetaRecipe:
-    """How an objective is learned; the defaults are the paper's, where it says.
+    """How an objective is learned; the defaults are the paper's, where it gives them.
 
     Attributes:
         task_loss: the loss of the adapted model at the true labels: `cross-entropy`, `squared`, or

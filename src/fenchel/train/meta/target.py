@@ -131,8 +131,8 @@ def source_logits(
     batch_size: int = 200,
     device: str = "cpu",
 ) -> Tensor:
-    """Logits (about `samples`, classes) of the source, under the statistics of the batch, as
-    adaptation first meets them.
+    """Logits (about `samples`, classes) of the source under the statistics of the batch: those that
+    adaptation starts from.
     """
     adapter = adapt(source.model.to(device), method="bn")
     images = sum(len(shift.dataset) for shift in shifts)
@@ -149,7 +149,7 @@ def source_logits(
 
 
 def uniform_logits(samples: int, classes: int, low: float, high: float, *, seed: int = 0) -> Tensor:
-    """Logits drawn evenly from a range, where no model is at hand."""
+    """Logits drawn uniformly from a range, if there is no model to compute them."""
     if not low < high:
         raise ValueError(
             f"a range of logits is LOW:HIGH with LOW < HIGH; got {low:g}:{high:g}. Swap the two."
