@@ -1,4 +1,4 @@
-"""How many images a second each corruption makes, on one process and synthetic images.
+"""How many images per second each corruption makes, on one process and synthetic images.
 
 python benchmarks/corruptions.py [--rounds 3] [--quick] [--json FILE]
 python benchmarks/corruptions.py --constants imagenet --size 224 --images 8

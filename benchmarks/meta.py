@@ -3,7 +3,7 @@
     python benchmarks/meta.py [--network thin|wide] [--batch-size 200] [--rounds 5]
                               [--quick] [--json FILE]
 
-Every way runs once a round, and ratios are taken within rounds (CPU time). The plain step is the
+Every variant runs once per round, and ratios are taken within rounds (CPU time). The plain step is the
 deployed one: update on the entropy, then prediction. Double backward is the usual way to the same
 gradient: one graph from the loss network through the update to the task loss. Peak memory is that of
 one step, each in a process of its own. Fails if a meta step costs more than 3 plain ones.

@@ -3,7 +3,7 @@
     python benchmarks/step.py [--network wide|thin|imagenet] [--rounds 5] [--retain] [--compile]
                               [--against SRC] [--quick] [--json FILE]
 
-Every way of doing it runs once a round, and ratios are taken within rounds (CPU time). The naive step solves
+Every variant runs once per round, and ratios are taken within rounds (CPU time). The naive step solves
 for the label with dense C x C matrices inside autograd (PolyLoss; for the 1,000 classes of ImageNet it
 takes the softmax entropy, which is cheaper), moves the normalisation layers with torch.optim, and
 predicts with a second forward whose graph is kept. "Convolutions alone" is the floor of a full step: its

@@ -1,4 +1,4 @@
-"""From a training loss of your own to its label and test-time objective, and what is refused."""
+"""Derive the label and the test-time objective of a training loss of your own; see a loss refused."""
 
 import torch
 from torch import Tensor

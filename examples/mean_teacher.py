@@ -1,7 +1,7 @@
 """A method of your own in one file: a mean teacher, with a memory that is saved, reset and undone.
 
     fenchel adapt --plugin examples/mean_teacher.py --method mean-teacher:momentum=0.99 ...
-    plugins = ["mean_teacher.py"]       # in a sweep
+    plugins = ["mean_teacher.py"]       # in a sweep file
 
 In Python, import the file or call `fenchel.load_plugin("mean_teacher.py")`.
 """
@@ -20,7 +20,7 @@ from fenchel.adapters import Inputs, Passes, State
 @fenchel.register("mean-teacher")
 @dataclass(frozen=True, kw_only=True)
 class MeanTeacher(fenchel.Method):
-    """The student follows the teacher's classes; the teacher is its moving average, and predicts."""
+    """The student learns the teacher's classes; the teacher, a moving average of the student, predicts."""
 
     momentum: float = 0.99
 

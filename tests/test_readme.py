@@ -31,13 +31,3 @@ def test_a_code_block_of_the_readme_runs(
 def test_links_in_the_readme_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", README):
         assert target.startswith("http") or (ROOT / target).exists(), target
-
-
-def test_commands_in_the_readme_exist() -> None:
-    from typer.main import get_command
-
-    from fenchel.cli import app
-
-    known = set(get_command(app).commands)  # type: ignore[attr-defined]
-    shown = set(re.findall(r"^fenchel (\w+)", README, flags=re.MULTILINE))
-    assert shown <= known

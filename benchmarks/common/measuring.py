@@ -23,7 +23,7 @@ Ways = Mapping[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Timing:
-    """CPU seconds of one way of doing something, round by round."""
+    """CPU seconds of one variant of a computation, round by round."""
 
     seconds: tuple[float, ...]
 
@@ -32,7 +32,7 @@ class Timing:
         return statistics.median(self.seconds)
 
     def over(self, other: Timing) -> tuple[float, float, float]:
-        """The median and range of the ratios to another way, round by round."""
+        """The median and range of the ratios to another variant, round by round."""
         ratios = [a / b for a, b in zip(self.seconds, other.seconds, strict=True)]
         return statistics.median(ratios), min(ratios), max(ratios)
 
@@ -47,7 +47,7 @@ def cpu_seconds(run: Callable[[], object], at_least: float = 0.0) -> float:
 
 
 def interleaved(ways: Ways, rounds: int, at_least: float = 0.0) -> dict[str, Timing]:
-    """CPU time of every way, all of them once a round, after a round that warms up."""
+    """CPU time of every variant. Each runs once per round, after a round that warms up."""
     measures = {name: lambda run=run: cpu_seconds(run, at_least) for name, run in ways.items()}
     return interleaved_measures(measures, rounds)
 

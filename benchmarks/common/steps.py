@@ -1,4 +1,4 @@
-"""The ways of taking an adaptation step that are compared, and the networks they are taken on."""
+"""The variants of an adaptation step that are compared, and the networks they run on."""
 
 from __future__ import annotations
 

@@ -11,45 +11,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fenchel._version import __version__
-from fenchel.adapters import (
-    SGD,
-    Adam,
-    AdaptationWarning,
-    Adapter,
-    Health,
-    Method,
-    Session,
-    online,
-)
-from fenchel.api import adapt
-from fenchel.losses import (
-    BinaryCrossEntropy,
-    CrossEntropy,
-    Entmax15,
-    ExponentialLoss,
-    FocalLoss,
-    GeneralizedCrossEntropy,
-    LabelSmoothing,
-    Loss,
-    PolyLoss,
-    ProbabilityLoss,
-    Sparsemax,
-    SquaredLoss,
-)
-from fenchel.names import register
-from fenchel.objectives import (
-    Conjugate,
-    Entropy,
-    HardPseudoLabel,
-    LearnedObjective,
-    MarginalEntropy,
-    Objective,
-    Quadratic,
-    RobustPseudoLabel,
-    ScaledEntropy,
-    SoftPseudoLabel,
-)
-from fenchel.plugins import load_plugin
+
+if TYPE_CHECKING:
+    from fenchel.adapters import (
+        SGD,
+        Adam,
+        AdaptationWarning,
+        Adapter,
+        Health,
+        Method,
+        Session,
+        online,
+    )
+    from fenchel.api import adapt
+    from fenchel.losses import (
+        BinaryCrossEntropy,
+        CrossEntropy,
+        Entmax15,
+        ExponentialLoss,
+        FocalLoss,
+        GeneralizedCrossEntropy,
+        LabelSmoothing,
+        Loss,
+        PolyLoss,
+        ProbabilityLoss,
+        Sparsemax,
+        SquaredLoss,
+        derive,
+    )
+    from fenchel.names import register
+    from fenchel.objectives import (
+        Conjugate,
+        Entropy,
+        HardPseudoLabel,
+        LearnedObjective,
+        MarginalEntropy,
+        Objective,
+        Quadratic,
+        RobustPseudoLabel,
+        ScaledEntropy,
+        SoftPseudoLabel,
+    )
+    from fenchel.plugins import load_plugin
 
 __all__ = [
     "SGD",
@@ -89,30 +92,81 @@ __all__ = [
     "register",
 ]
 
-if TYPE_CHECKING:
-    from fenchel.losses import derive
-
-_ON_DEMAND = (
+_HOMES = {
+    "fenchel.adapters": (
+        "Adam",
+        "AdaptationWarning",
+        "Adapter",
+        "Health",
+        "Method",
+        "SGD",
+        "Session",
+        "online",
+    ),
+    "fenchel.api": ("adapt",),
+    "fenchel.losses": (
+        "BinaryCrossEntropy",
+        "CrossEntropy",
+        "Entmax15",
+        "ExponentialLoss",
+        "FocalLoss",
+        "GeneralizedCrossEntropy",
+        "LabelSmoothing",
+        "Loss",
+        "PolyLoss",
+        "ProbabilityLoss",
+        "Sparsemax",
+        "SquaredLoss",
+        "derive",
+    ),
+    "fenchel.names": ("register",),
+    "fenchel.objectives": (
+        "Conjugate",
+        "Entropy",
+        "HardPseudoLabel",
+        "LearnedObjective",
+        "MarginalEntropy",
+        "Objective",
+        "Quadratic",
+        "RobustPseudoLabel",
+        "ScaledEntropy",
+        "SoftPseudoLabel",
+    ),
+    "fenchel.plugins": ("load_plugin",),
+}
+"""Where the public names live. They are loaded at their first use, and torch with them: the command line can
+answer `--help` and complete names without it."""
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_PACKAGES = (
+    "adapters",
+    "api",
     "bench",
     "data",
     "demo",
+    "losses",
+    "methods",
     "models",
+    "names",
+    "objectives",
     "paper",
     "performance",
+    "plugins",
     "predict",
     "report",
     "train",
 )
-"""Packages that `import fenchel` does not load; the first use of `fenchel.data` and the like does."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "derive":
-        return import_module("fenchel.losses").derive
-    if name in _ON_DEMAND:
-        return import_module(f"fenchel.{name}")
-    raise AttributeError(f"module 'fenchel' has no attribute {name!r}")
+    if name in _HOME_OF:
+        found = getattr(import_module(_HOME_OF[name]), name)
+    elif name in _PACKAGES:
+        found = import_module(f"fenchel.{name}")
+    else:
+        raise AttributeError(f"module 'fenchel' has no attribute {name!r}")
+    globals()[name] = found  # next time it is simply there
+    return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ON_DEMAND})
+    return sorted({*globals(), *_HOME_OF, *_PACKAGES})

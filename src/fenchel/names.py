@@ -74,6 +74,7 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: the kind of thing that is listed, such as "loss"; `register` finds the registry by it.
         group: the entry-point group.
         adopt: (name, thing, **facts) -> entry; makes the entry of a thing given to `register`.
+        package: where things of this kind are defined; it is imported before the first look.
         also: another registry whose names are found here as well.
         iterates: which things are iterated over; the others are found by name alone.
     """
@@ -86,10 +87,12 @@ class Registry(Mapping[str, T], Generic[T]):
         adopt: Callable[..., T] | None = None,
         also: Registry[Any] | None = None,
         iterates: Callable[[T], bool] = lambda thing: True,
+        package: str | None = None,
     ) -> None:
         self.kind = kind
         self._iterates = iterates
         self._group = group
+        self._package = package
         self._adopt = adopt
         self._also = also
         self._things: dict[str, T] = {}
@@ -124,6 +127,11 @@ class Registry(Mapping[str, T], Generic[T]):
             return self._plugins.get(name)
         return self._also.plugin_of(name)
 
+    def _load_package(self) -> None:
+        if self._package is not None:
+            package, self._package = self._package, None
+            import_module(package)
+
     def _load_entry_points(self) -> None:
         if self._group is not None:
             group, self._group = self._group, None
@@ -132,6 +140,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def everything(self) -> dict[str, T]:
         """Every name that can be looked up, including those that are not iterated over."""
+        self._load_package()
         self._load_entry_points()
         others = {} if self._also is None else self._also.everything()
         return {

@@ -8,8 +8,6 @@ import platform
 import sys
 from dataclasses import dataclass
 
-import torch
-
 # The numbers of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
@@ -56,6 +54,8 @@ def examine() -> list[Advice]:
 
 
 def _devices() -> Advice:
+    import torch
+
     found = ["cpu"]
     if torch.cuda.is_available():
         found += [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
@@ -66,6 +66,8 @@ def _devices() -> Advice:
 
 
 def _threads() -> Advice:
+    import torch
+
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -99,6 +101,8 @@ def _allocator() -> Advice:
 
 
 def _compiler() -> Advice:
+    import torch
+
     return Advice(
         "torch.compile",
         f"torch {torch.__version__}",

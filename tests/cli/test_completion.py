@@ -57,7 +57,7 @@ def test_nothing_typed_yet_completes_to_every_name(
         (completion.scales, "sm", ["smoke"]),
         (completion.training_presets, "pap", ["paper"]),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_was_typed_is_completed(
     complete: completion.Completer, typed: str, found: list[str]

@@ -9,10 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-SHELLS = ("bash", "console", "sh", "shell")
+SHELLS = ("bash", "console", "sh", "shell", "text", "")
 PROGRAMS = ("fenchel", "make", "python", "pip")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-INDENTED = re.compile(r"(?:^ {4}\S.*\n)+", re.MULTILINE)
+INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")
 IN_A_SENTENCE = re.compile(r"`([^`]+)`")
 COMMENT = re.compile(r"(?:^|\s)#.*$")
 

@@ -36,8 +36,8 @@ def focal(h, y):
 SHORT = "--epochs 1 --batches 2 --every 2 --batch-size 20 --score-corruption fog"
 PREPARED = (
     "fenchel bench sweep.toml",
-    "fenchel bench sweep.toml --store results.sqlite",
     "fenchel bench export sweep.toml --out results.csv",
+    "fenchel bench import results.sqlite results.csv",
     f"fenchel meta train --checkpoint runs/ce --data cifar10-c {SHORT} --out runs/meta-ce",
     "fenchel meta fit runs/meta-ce",
 )
@@ -53,21 +53,24 @@ def furnish(folder: Path) -> None:
     _write_code(folder)
     for place, loss in {"runs/poly": "poly:epsilon=6", "runs/ce": "cross-entropy"}.items():
         save_network(folder / place / "checkpoint.safetensors", loss=loss, data="cifar10")
-    save_network(folder / "runs/digits/checkpoint.safetensors", loss="poly:epsilon=6")
     save_network(folder / "source.safetensors", loss="cross-entropy", data="cifar10")
     _write_sweep(folder / "sweep.toml")
     for command in PREPARED:
         run(command)
 
 
-def save_network(path: Path, **facts: str) -> None:
+def save_network(path: Path, *, loss: str, data: str) -> None:
     """A network that was never trained: every command works on it just the same."""
     arguments = {"width": 4, "channels": 3}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = build("digit_network", **arguments)
     metadata = Metadata(
-        architecture="digit_network", arguments=arguments, classes=CIFAR10_CLASSES, **facts
+        architecture="digit_network",
+        arguments=arguments,
+        classes=CIFAR10_CLASSES,
+        loss=loss,
+        data=data,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     Checkpoint(model.eval(), metadata).save(path)

@@ -10,9 +10,10 @@ import pytest
 from documented_text import PAGES, blocks
 
 import fenchel
+from fenchel import train
 from fenchel.bench.plan import make_plan
 from fenchel.bench.sweep_file import read_sweep
-from fenchel.train import recipe
+from fenchel.train import preset
 
 WITH_CODE = [page for page in PAGES if blocks(page, "python") and page.name != "README.md"]
 """The README's blocks stand alone: tests/test_readme.py runs each of them in an empty folder."""
@@ -31,6 +32,7 @@ def test_the_code_of_a_page_runs(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     if page.name == "data.md":  # its reader has an adapter
         module.__dict__["adapter"] = fenchel.adapt("runs/ce")
+    monkeypatch.setattr(train, "preset", lambda name: preset(name).replace(epochs=1))
     for number, block in enumerate(blocks(page, "python"), 1):
         exec(compile(block, f"{page.name}, block {number}", "exec"), module.__dict__)
 

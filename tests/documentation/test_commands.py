@@ -10,110 +10,20 @@ import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from documented_commands import PARSED, RUN
 from documented_text import PAGES, ROOT, Command, commands, commands_of
-from documented_workplace import SHORT, run
+from documented_workplace import run
 from typer.main import get_command
 
 from fenchel.cli import app
 
 FENCHEL = get_command(app)
 
-
-@dataclass(frozen=True)
-class Way:
-    """How a command is run: with other words in the place of some, options added, places emptied."""
-
-    instead: dict[str, str] = field(default_factory=dict)
-    more: str = ""
-    without: tuple[str, ...] = ()
-
-    def of(self, text: str) -> str:
-        for word, other in self.instead.items():
-            assert word in text, f"{word} is not in {text}"
-            text = text.replace(word, other)
-        return f"{text} {self.more}".strip()
-
-
-AS_IT_IS = Way()
-ONE_TRIAL = "--learning-rate 0.01 --learning-rate 0.001 --temperature 1"
-
-RUN = {
-    "fenchel adapt --method learned:path=FILE": Way(
-        {"FILE": "runs/meta-ce/learned.safetensors"}, "--model runs/ce --images digits.npy"
-    ),
-    "fenchel adapt --model my_net.py:build --weights net.pt --trained-with poly:epsilon=6 "
-    "--images photos/ --out predictions.csv": AS_IT_IS,
-    "fenchel adapt --plugin my_method.py --method margin:reach=1.0 --model my_net.py:build "
-    "--images photos/": AS_IT_IS,
-    "fenchel bench export sweep.toml --out results.csv": AS_IT_IS,
-    "fenchel bench import other.sqlite results.csv": AS_IT_IS,
-    "fenchel bench status sweep.toml": AS_IT_IS,
-    "fenchel bench sweep.toml --dry-run": AS_IT_IS,
-    "fenchel bench sweep.toml --limit 500": AS_IT_IS,
-    "fenchel bench sweep.toml --workers 2": Way(without=("sweep.sqlite*",)),
-    "fenchel data list": AS_IT_IS,
-    "fenchel data list [--json]": Way({"[--json]": "--json"}),
-    "fenchel data make cifar10-c": Way(more="--corruption fog"),
-    "fenchel data make cifar10-c --severity 5": AS_IT_IS,
-    "fenchel data show cifar10 --out grid.png": AS_IT_IS,
-    "fenchel data verify PATH": Way({"PATH": "photos"}),
-    "fenchel derive my_losses.py:focal": AS_IT_IS,
-    "fenchel doctor": AS_IT_IS,
-    "fenchel list losses": AS_IT_IS,
-    "fenchel list methods": AS_IT_IS,
-    "fenchel list methods --plugin my_method.py": AS_IT_IS,
-    "fenchel list zoo": AS_IT_IS,
-    "fenchel meta fit runs/meta-ce --score": AS_IT_IS,
-    "fenchel meta plot runs/meta-ce": AS_IT_IS,
-    "fenchel meta sweep --sources runs": Way(more="--dry-run"),
-    "fenchel meta train --checkpoint runs/ce --data cifar10-c --task-loss cross-entropy "
-    "--out runs/meta-ce": Way(more=SHORT, without=("runs/meta-ce",)),
-    "fenchel meta train --checkpoint source.safetensors --data cifar10": Way(more=SHORT),
-    "fenchel report results.sqlite --out report.html": AS_IT_IS,
-    "fenchel report sweep.sqlite --figures figures --format latex": AS_IT_IS,
-    "fenchel report sweep.sqlite --out report.html": AS_IT_IS,
-    "fenchel reproduce fig-gaussian": Way(more="--scale smoke"),
-    "fenchel reproduce fig-meta --scale cpu --workers 2": Way(more="--dry-run"),
-    "fenchel reproduce list": AS_IT_IS,
-    "fenchel reproduce table-poly --scale cpu --checkpoints runs": Way(more="--dry-run"),
-    "fenchel reproduce table-poly --scale cpu --workers 2": Way(more="--dry-run"),
-    "fenchel train --data cifar10 --model resnet26 --loss cross-entropy --out runs/ce": Way(
-        more="--epochs 1 --limit 20 --batch-size 20", without=("runs/ce",)
-    ),
-    "fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6": Way(
-        more="--epochs 1 --limit 20 --batch-size 20"
-    ),
-    "fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6 --epochs 20 --seed 0 "
-    "--out runs/poly": Way(more="--epochs 1 --limit 20 --batch-size 20", without=("runs/poly",)),
-    "fenchel tune sweep.toml --optimizer sgd --limit 2000 --final-limit 5000": Way(more=ONE_TRIAL),
-    "fenchel tune sweep.toml --workers 2": Way(more=f"{ONE_TRIAL} --optimizer sgd"),
-}
-"""What is run, in the workplace; what is added makes it small, by options that the last one wins."""
-
-PARSED = {
-    "fenchel bench sweep.toml --executor ray --ray-address auto": "needs a Ray cluster",
-    "fenchel data fetch cifar10": "downloads; tests/data/test_fetch.py fetches from its own server",
-    "fenchel data fetch cifar10 mnist": "downloads, as above",
-    "fenchel demo": "trains for a minute; tests/demo runs it smaller",
-    "make bench": "measures for hours",
-    "make demo": "sets up an environment, then trains for a minute",
-    "make format": "rewrites the tree",
-    "make results": "rewrites the tree; tests/test_results.py makes the same files",
-    "make test": "would run this test",
-    "pip install .": "installs",
-    "pip install 'fenchel[demo]'": "installs",
-    "pip install 'fenchel[ray]'": "installs",
-    "python benchmarks/memory.py --quick": "takes a minute; tests/benchmarks runs it with one round",
-    "python benchmarks/step.py --network thin --retain --rounds 9": "measures for minutes",
-    "python benchmarks/train.py": "measures for minutes; tests/benchmarks runs it with --quick",
-    "python results/publish.py collect reproduce": "rewrites the tree; tests/test_results.py",
-}
-"""What is parsed to the last option and not run, and why."""
 
 DOCUMENTED = [command for page in PAGES for command in commands(page)]
 
@@ -156,12 +66,22 @@ def test_a_new_command_on_a_page_is_noticed_wherever_it_stands() -> None:
     ]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_line_that_starts_like_a_command_is_read_as_one(page: Path) -> None:
+    text = re.sub(
+        r"^```(?:python|toml)$.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M
+    )
+    found = re.findall(r"^ *(?:\$ *)?((?:fenchel|python|pip) +[a-z]\S+)", text, re.MULTILINE)
+    read = [" ".join(command.text.split()[:2]) for command in commands(page)]
+    assert {" ".join(start.split()) for start in found} <= set(read)
+
+
 def test_the_tables_have_no_command_that_no_page_has() -> None:
     assert {*RUN, *PARSED} <= {each.text for each in DOCUMENTED}
     assert not RUN.keys() & PARSED.keys()
 
 
-@pytest.mark.parametrize("text", RUN)
+@pytest.mark.parametrize("text", RUN, ids=list(RUN))
 def test_a_command_of_the_documentation_runs(text: str, workplace: Path) -> None:
     way = RUN[text]
     for gone in [found for place in way.without for found in workplace.glob(place)]:
@@ -177,6 +97,37 @@ def test_a_command_that_a_sentence_speaks_of_exists(text: str) -> None:
     run(f"{text} --help")
 
 
+def test_every_option_that_a_sentence_names_exists() -> None:
+    scripts = [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "results").glob("*.py")]
+    known = {option for command in every_command(FENCHEL) for option in options_of(command)}
+    known |= {o for path in scripts for o in re.findall(r'"(--[a-z-]+)"', path.read_text())}
+    for page in PAGES:
+        for span in re.findall(r"`(--[^`]*)`", page.read_text(encoding="utf-8")):
+            named = set(re.findall(r"(?<!\S)--[a-z-]+", span))
+            assert named <= known, f"{page.name}: {span}"
+
+
+def test_every_script_that_a_page_names_is_there() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for path in re.findall(r"\b((?:benchmarks|results|tests|examples)/[\w/-]+\.\w+)", text):
+            assert (ROOT / path).exists(), f"{page.name}: {path}"
+
+
+def every_command(group: Any) -> Iterator[Any]:
+    """A group and all commands below it."""
+    yield group
+    for command in getattr(group, "commands", {}).values():
+        yield from every_command(command)
+
+
+def options_of(command: Any) -> list[str]:
+    return [
+        *command.get_help_option_names(command.context_class(command)),
+        *(option for each in command.params for option in (*each.opts, *each.secondary_opts)),
+    ]
+
+
 @pytest.mark.parametrize("text", PARSED)
 def test_a_command_that_is_too_long_to_run_is_understood(
     text: str, monkeypatch: pytest.MonkeyPatch
@@ -185,17 +136,23 @@ def test_a_command_that_is_too_long_to_run_is_understood(
     PARSERS[program](arguments, monkeypatch)
 
 
-def test_an_option_that_does_not_exist_is_not_understood(monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in (
-        "fenchel data fetch cifar10 --fast",
-        "fenchel data fly cifar10",
-        "python benchmarks/step.py --network thick",
-        "make tea",
-        "pip install 'fenchel[tea]'",
-    ):
-        program, *arguments = shlex.split(text)
-        with pytest.raises((Exception, SystemExit)):
-            PARSERS[program](arguments, monkeypatch)
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("fenchel data fetch cifar10 --fast", "No such option: --fast"),
+        ("fenchel data fly cifar10", "No such command 'fly'"),
+        ("fenchel data fetch", "Missing parameter|Missing argument"),
+        ("python benchmarks/step.py --network thick", "2"),
+        ("make tea", "returned non-zero exit status 2"),
+        ("pip install 'fenchel[tea]'", "tea"),
+    ],
+)
+def test_what_does_not_exist_is_not_understood(
+    text: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, *arguments = shlex.split(text)
+    with pytest.raises((Exception, SystemExit), match=reason):
+        PARSERS[program](arguments, monkeypatch)
 
 
 def parse_fenchel(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ def log_z(h: Tensor) -> Tensor:
 
 
 def numbers(h: Tensor) -> Tensor:
-    """One fixed number a class, in [0.5, 1.5]."""
+    """One fixed number per class, in [0.5, 1.5]."""
     return 1 + torch.linspace(0, 7, h.shape[-1]).to(h).sin() / 2
 
 

@@ -69,6 +69,7 @@ METHODS: Registry[type[Method] | type[Objective]] = Registry(
     group="fenchel.methods",
     also=OBJECTIVES,
     iterates=lambda kind: not kind.needs_options(),
+    package="fenchel.methods",
 )
 """All methods by name. An objective that is registered is a method by itself: descent on its value.
 

@@ -1,0 +1,101 @@
+"""The commands of the documentation: those that are run and how, those that are only parsed and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from documented_workplace import SHORT
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a command is run: with other words in the place of some, options added, places emptied."""
+
+    instead: dict[str, str] = field(default_factory=dict)
+    more: str = ""
+    without: tuple[str, ...] = ()
+
+    def of(self, text: str) -> str:
+        for word, other in self.instead.items():
+            assert word in text, f"{word} is not in {text}"
+            text = text.replace(word, other)
+        return f"{text} {self.more}".strip()
+
+
+AS_IT_IS = Way()
+ONE_TRIAL = "--learning-rate 0.01 --learning-rate 0.001 --temperature 1"
+
+RUN = {
+    "fenchel adapt --method learned:path=FILE": Way(
+        {"FILE": "runs/meta-ce/learned.safetensors"}, "--model runs/ce --images digits.npy"
+    ),
+    "fenchel adapt --model my_net.py:build --weights net.pt --trained-with poly:epsilon=6 "
+    "--images photos/ --out predictions.csv": AS_IT_IS,
+    "fenchel adapt --plugin my_method.py --method margin:reach=1.0 --model my_net.py:build "
+    "--images photos/": AS_IT_IS,
+    "fenchel bench export sweep.toml --out results.csv": AS_IT_IS,
+    "fenchel bench import other.sqlite results.csv": AS_IT_IS,
+    "fenchel bench status sweep.toml": AS_IT_IS,
+    "fenchel bench sweep.toml --dry-run": AS_IT_IS,
+    "fenchel bench sweep.toml --limit 500": AS_IT_IS,
+    "fenchel bench sweep.toml --workers 2": Way(without=("sweep.sqlite*",)),
+    "fenchel data list": AS_IT_IS,
+    "fenchel data list [--json]": Way({"[--json]": "--json"}),
+    "fenchel data make cifar10-c": Way(more="--corruption fog"),
+    "fenchel data make cifar10-c --severity 5": AS_IT_IS,
+    "fenchel data show cifar10 --out grid.png": AS_IT_IS,
+    "fenchel data verify PATH": Way({"PATH": "photos"}),
+    "fenchel derive my_losses.py:focal": AS_IT_IS,
+    "fenchel doctor": AS_IT_IS,
+    "fenchel list losses": AS_IT_IS,
+    "fenchel list methods": AS_IT_IS,
+    "fenchel list methods --plugin my_method.py": AS_IT_IS,
+    "fenchel list zoo": AS_IT_IS,
+    "fenchel meta fit runs/meta-ce --score": AS_IT_IS,
+    "fenchel meta plot runs/meta-ce": AS_IT_IS,
+    "fenchel meta sweep --sources runs": Way(more="--dry-run"),
+    "fenchel meta train --checkpoint runs/ce --data cifar10-c --task-loss cross-entropy "
+    "--out runs/meta-ce": Way(more=SHORT, without=("runs/meta-ce",)),
+    "fenchel meta train --checkpoint source.safetensors --data cifar10": Way(more=SHORT),
+    "fenchel report results.sqlite --out report.html": AS_IT_IS,
+    "fenchel report sweep.sqlite --figures figures --format latex": AS_IT_IS,
+    "fenchel report sweep.sqlite --out report.html": AS_IT_IS,
+    "fenchel reproduce fig-gaussian": Way(
+        more="--dry-run"
+    ),  # smaller in tests/cli/test_reproduce.py
+    "fenchel reproduce fig-meta --scale cpu --workers 2": Way(more="--dry-run"),
+    "fenchel reproduce list": AS_IT_IS,
+    "fenchel reproduce table-poly --scale cpu --checkpoints runs": Way(more="--dry-run"),
+    "fenchel reproduce table-poly --scale cpu --workers 2": Way(more="--dry-run"),
+    "fenchel train --data cifar10 --model resnet26 --loss cross-entropy --out runs/ce": Way(
+        more="--epochs 1 --limit 20 --batch-size 20", without=("runs/ce",)
+    ),
+    "fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6": Way(
+        more="--epochs 1 --limit 20 --batch-size 20"
+    ),
+    "fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6 --epochs 20 --seed 0 "
+    "--out runs/poly": Way(more="--epochs 1 --limit 20 --batch-size 20", without=("runs/poly",)),
+    "fenchel tune sweep.toml --optimizer sgd --limit 2000 --final-limit 5000": Way(more=ONE_TRIAL),
+    "fenchel tune sweep.toml --workers 2": Way(more=f"{ONE_TRIAL} --optimizer sgd"),
+}
+"""What is run, in the workplace; what is added makes it small, by options that the last one wins."""
+
+PARSED = {
+    "fenchel bench sweep.toml --executor ray --ray-address auto": "needs a Ray cluster",
+    "fenchel data fetch cifar10": "downloads; tests/data/test_fetch.py fetches from its own server",
+    "fenchel data fetch cifar10 mnist": "downloads, as above",
+    "fenchel demo": "trains for a minute; tests/demo runs it smaller",
+    "make bench": "measures for hours",
+    "make demo": "sets up an environment, then trains for a minute",
+    "make format": "rewrites the tree",
+    "make results": "rewrites the tree; tests/test_results.py makes the same files",
+    "make test": "would run this test",
+    "pip install .": "installs",
+    "pip install 'fenchel[demo]'": "installs",
+    "pip install 'fenchel[ray]'": "installs",
+    "python benchmarks/memory.py --quick": "takes a minute; tests/benchmarks runs it with one round",
+    "python benchmarks/step.py --network thin --retain --rounds 9": "measures for minutes",
+    "python benchmarks/train.py": "measures for minutes; tests/benchmarks runs it with --quick",
+    "python results/publish.py collect reproduce": "rewrites the tree; tests/test_results.py",
+}
+"""What is parsed to the last option and not run, and why."""

@@ -1,0 +1,147 @@
+"""The table of numbers that were typed: the piece of a page, and the cell or value each is bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from inspect import signature
+from typing import Any
+
+import torch
+from documented_numbers import Cell, Typed, rows
+
+from fenchel import models
+from fenchel.paper import PRESETS as PAPER
+from fenchel.paper.gaussian_experiment import gaussian_settings
+from fenchel.report.significance import paired_bootstrap
+from fenchel.train import PRESETS, TrainingRun
+
+PERFORMANCE, TRAINING = "docs/performance.md", "docs/training.md"
+POLY, SQUARED = "results/templates/poly.md", "results/templates/squared.md"
+
+
+@cache
+def parameters(name: str) -> int:
+    """How many a network of ten classes has."""
+    with torch.device("meta"):
+        return sum(each.numel() for each in models.build(name).parameters())
+
+
+def millions(name: str) -> Callable[[], float]:
+    return lambda: parameters(name) / 1e6
+
+
+def larger() -> float:
+    """How many times as large the paper's network for CIFAR is."""
+    return parameters("resnet26_wide") / parameters("resnet26")
+
+
+def preset(name: str, key: str) -> Callable[[], float]:
+    return lambda: getattr(PRESETS[name], key)
+
+
+def step(memory: str, column: str) -> Cell:
+    row = {"way": "full step", "freed_memory": memory}
+    return Cell("benchmarks/results/step-imagenet.json", row, column)
+
+
+def tuned(method: str, column: str) -> Cell:
+    row = {"line": "CIFAR-10-C, tuned T", "method": method}
+    return Cell("results/table-squared.csv", row, column)
+
+
+def acting_rate() -> float:
+    """To the conjugate of the squared loss a temperature is a rate times 1 / T²."""
+    rate, temperature = (
+        tuned("conjugate", key).value() for key in ("learning_rate", "temperature")
+    )
+    return rate / temperature**2
+
+
+def lowest_rate_of_adam() -> float:
+    """Of those that both the conjugate and the entropy of the PolyLoss source were tried with."""
+    tried = [
+        {
+            float(row["learning_rate"])
+            for row in rows("results/tuning.csv")
+            if (row["source"], row["method"], row["optimizer"]) == ("poly", method, "adam")
+        }
+        for method in ("conjugate", "entropy")
+    ]
+    return min(tried[0] & tried[1])
+
+
+def published(method: str) -> Any:
+    """The paper's settings of a method with PolyLoss on CIFAR-10-C."""
+    return PAPER["table-poly"].lines[0].runs[method]
+
+
+def recipe(name: str, piece: str) -> Typed:
+    """A row of the table of presets."""
+    keys = ("epochs", "batch_size", "learning_rate", "momentum")[: piece.count("{")]
+    return Typed(TRAINING, piece, [preset(name, key) for key in keys])
+
+
+def smallest_crop() -> float:
+    """Percent of the area."""
+    return 100 * float(PRESETS["paper"].augmentation.partition("smallest=")[2])
+
+
+def default(function: Callable[..., object], name: str) -> Callable[[], float]:
+    return lambda: signature(function).parameters[name].default
+
+
+def gaussians(name: str) -> Callable[[], float]:
+    return lambda: getattr(gaussian_settings("cpu"), name)
+
+
+def constant(value: float) -> Callable[[], float]:
+    """No measurement: a choice, of the paper or of an experiment, that stands nowhere else."""
+    return partial(float, value)
+
+
+BOUND = [
+    Typed(PERFORMANCE, "had {0.78} of the naive step", [step("returned", "of_naive_step")]),
+    Typed(PERFORMANCE, "{0.72} with retained memory", [step("retained", "of_naive_step")]),
+    Typed(TRAINING, "4 blocks each | {0.37} M", [millions("resnet26")]),
+    Typed(TRAINING, "with GroupNorm | {0.37} M", [millions("resnet26_groupnorm")]),
+    Typed(TRAINING, "| {17,444,682} |", [lambda: parameters("resnet26_wide")]),
+    Typed(
+        TRAINING,
+        "for 28 to 32 px | {11.2} M, {23.5} M",
+        [millions("resnet18_small"), millions("resnet50_small")],
+    ),
+    Typed(
+        TRAINING,
+        "its weights load | {11.7} M, {25.6} M",
+        [millions("resnet18"), millions("resnet50")],
+    ),
+    Typed(TRAINING, "patches of 4 px | {2.7} M", [millions("vit_small")]),
+    Typed(TRAINING, "for 8 px and up | {0.09} M", [millions("digit_network")]),
+    Typed("results/templates/results.md", "{47} times as large", [larger]),
+    Typed("results/templates/meta.md", "{47} times as large", [larger]),
+    Typed(POLY, "{47} times as small", [larger]),
+    # Settings that are told in a sentence or a table of their own.
+    recipe("paper", "CIFAR, as published | {200} | {256} | SGD {0.1}, momentum {0.9} | cosine"),
+    recipe("digits", "as published | {50} | {256} | SGD {0.01}, no momentum"),
+    recipe("cpu", "natural images on a CPU | {20} | {128} | SGD {0.2}, Nesterov {0.9} |"),
+    recipe("cpu-digits", "digits on a CPU | {10} | {128} | SGD {0.1}, Nesterov {0.9} |"),
+    recipe("embedded", "scikit-learn | {30} | {64} | SGD {0.1}, Nesterov {0.9} |"),
+    recipe("linear", "vectors | {20} | {100} | SGD {0.1}, Nesterov {0.9} |"),
+    Typed(TRAINING, "crop of {20}-{100} % of the area", [smallest_crop, constant(100)]),
+    Typed(TRAINING, "every {30} seconds", [default(TrainingRun, "save_seconds")]),
+    Typed("docs/reports.md", "{10,000} times", [default(paired_bootstrap, "resamples")]),
+    Typed(
+        "docs/reports.md",
+        "({0.01} for 100 steps, {0.02} for {50})",
+        [constant(0.01), gaussians("learning_rate"), gaussians("iterations")],
+    ),
+    Typed("docs/data.md", "used {0.05} to {0.1}, where", [constant(0.05), constant(0.1)]),
+    Typed(POLY, "and so does {0.001}.", [lowest_rate_of_adam]),
+    Typed(POLY, "settings include {0.005}.", [lambda: published("memo").learning_rate]),
+    Typed(SQUARED, "Here {0.2} sharpens", [tuned("entropy", "temperature")]),
+    Typed(SQUARED, "tuned conjugate's {0.001} was", [tuned("conjugate", "learning_rate")]),
+    Typed(SQUARED, "at temperature {0.5} it acts", [tuned("conjugate", "temperature")]),
+    Typed(SQUARED, "acts as {0.004}, which", [acting_rate]),
+    Typed(SQUARED, "network can take {0.01} with SGD", [constant(0.01)]),
+]
