@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from typing import Any
 
 from common.measuring import Timing, interleaved_measures
@@ -40,6 +41,7 @@ PROTOCOL = (
     "with their range; every setting of the allocator in a process of its own."
 )
 SETTINGS = {"returned": False, "retained": True}
+THIS, OTHER = "this version", "other version"
 OURS = (FULL, BEFORE, "last:1")
 RETAINED = (NAIVE, FULL, BEFORE, BARE)
 """The ways that are measured with retained memory, too."""
@@ -52,9 +54,13 @@ def timings_of(
     with ExitStack() as stack:
         measures = {}
         if against is not None:
-            other = stack.enter_context(Worker(ways_of, case, False, compiled, source=against))
-            for way in (*OURS, BARE):
-                measures["other", way] = partial(seconds_a_batch, other, way)
+            # Two processes in the same condition, both with retained memory: page faults differ by chance.
+            workers = {
+                version: stack.enter_context(Worker(ways_of, case, True, compiled, source=source))
+                for version, source in ((THIS, None), (OTHER, against))
+            }
+            for way, version in product((*OURS, BARE), workers):
+                measures[version, way] = partial(seconds_a_batch, workers[version], way)
         for setting, retained in SETTINGS.items():
             if retained and not retain:
                 continue
@@ -86,15 +92,15 @@ def rows_of(
             "of_bare_with_same_memory": timing.over(timings[setting, BARE]),
         }
         for (setting, way), timing in timings.items()
-        if setting != "other"
+        if setting in SETTINGS
     ]
 
 
 def comparison_of(network: str, timings: dict[tuple[str, str], Timing]) -> list[dict[str, Any]]:
     return [
-        {"network": network, "way": way, "of_other_version": timings["returned", way].over(other)}
-        for (setting, way), other in timings.items()
-        if setting == "other"
+        {"network": network, "way": way, "of_other_version": timing.over(timings[OTHER, way])}
+        for (version, way), timing in timings.items()
+        if version == THIS
     ]
 
 

@@ -21,7 +21,7 @@ if sys.argv[1] == "retain":
     assert retain_freed_memory()
 def use():
     torch.ones(64 * 2**20 // 4)  # 64 MiB
-for _ in range(3):
+for _ in range(10):  # until the heap is as large as it gets
     use()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):

@@ -1,4 +1,4 @@
-"""What a process can do to run faster. Nothing here happens unless it is called."""
+"""What a process can do to run faster. Nothing happens unless it is called."""
 
 from __future__ import annotations
 
