@@ -12,7 +12,7 @@ from torch import nn
 
 import fenchel
 from fenchel.adapters import METHODS, SGD, Adam, AdaptationWarning, TorchOptimizer
-from fenchel.methods import PAPER_METHODS
+from fenchel.methods import STANDARD_METHODS
 from fenchel.objectives import Objective
 
 
@@ -91,7 +91,7 @@ def test_a_method_names_its_objective(method, options, objective):
 
 def test_the_papers_methods_are_listed():
     expected = {"source", "bn", "entropy", "hard", "soft", "robust", "memo", "conjugate"}
-    assert expected == set(PAPER_METHODS) <= set(METHODS)
+    assert expected == set(STANDARD_METHODS) <= set(METHODS)
     assert all(kind.summary() for kind in METHODS.everything().values())
 
 
@@ -257,7 +257,7 @@ def test_a_method_may_be_written_with_its_options():
 
 
 def test_every_method_is_an_instance_of_method():
-    for name in PAPER_METHODS:
+    for name in STANDARD_METHODS:
         options = {"input_range": (0, 1)} if name == "memo" else {}
         adapted = fenchel.adapt(network(), trained_with=CROSS, method=name, **options)
         assert isinstance(adapted.settings.method, fenchel.Method)

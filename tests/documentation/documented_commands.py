@@ -8,7 +8,7 @@ from documented_workplace import SHORT
 
 
 @dataclass(frozen=True)
-class Way:
+class Adjusted:
     """How a command is run: with other words in the place of some, options added, places emptied."""
 
     instead: dict[str, str] = field(default_factory=dict)
@@ -22,11 +22,11 @@ class Way:
         return f"{text} {self.more}".strip()
 
 
-AS_IT_IS = Way()
+AS_IT_IS = Adjusted()
 ONE_TRIAL = "--learning-rate 0.01 --learning-rate 0.001 --temperature 1"
 
 RUN = {
-    "fenchel adapt --method learned:path=FILE": Way(
+    "fenchel adapt --method learned:path=FILE": Adjusted(
         {"FILE": "runs/meta-ce/learned.safetensors"}, "--model runs/ce --images digits.npy"
     ),
     "fenchel adapt --model my_net.py:build --weights net.pt --trained-with poly:epsilon=6 "
@@ -38,13 +38,13 @@ RUN = {
     "fenchel bench status sweep.toml": AS_IT_IS,
     "fenchel bench sweep.toml --dry-run": AS_IT_IS,
     "fenchel bench sweep.toml --limit 500": AS_IT_IS,
-    "fenchel bench sweep.toml --workers 2": Way(without=("sweep.sqlite*",)),
+    "fenchel bench sweep.toml --workers 2": Adjusted(without=("sweep.sqlite*",)),
     "fenchel data list": AS_IT_IS,
-    "fenchel data list [--json]": Way({"[--json]": "--json"}),
-    "fenchel data make cifar10-c": Way(more="--corruption fog"),
+    "fenchel data list [--json]": Adjusted({"[--json]": "--json"}),
+    "fenchel data make cifar10-c": Adjusted(more="--corruption fog"),
     "fenchel data make cifar10-c --severity 5": AS_IT_IS,
     "fenchel data show cifar10 --out grid.png": AS_IT_IS,
-    "fenchel data verify PATH": Way({"PATH": "photos"}),
+    "fenchel data verify PATH": Adjusted({"PATH": "photos"}),
     "fenchel derive my_losses.py:focal": AS_IT_IS,
     "fenchel doctor": AS_IT_IS,
     "fenchel list losses": AS_IT_IS,
@@ -53,30 +53,34 @@ RUN = {
     "fenchel list zoo": AS_IT_IS,
     "fenchel meta fit runs/meta-ce --score": AS_IT_IS,
     "fenchel meta plot runs/meta-ce": AS_IT_IS,
-    "fenchel meta sweep --sources runs": Way(more="--dry-run"),
+    "fenchel meta sweep --sources runs": Adjusted(more="--dry-run"),
     "fenchel meta train --checkpoint runs/ce --data cifar10-c --task-loss cross-entropy "
-    "--out runs/meta-ce": Way(more=SHORT, without=("runs/meta-ce",)),
-    "fenchel meta train --checkpoint source.safetensors --data cifar10": Way(more=SHORT),
+    "--out runs/meta-ce": Adjusted(more=SHORT, without=("runs/meta-ce",)),
+    "fenchel meta train --checkpoint source.safetensors --data cifar10": Adjusted(more=SHORT),
     "fenchel report results.sqlite --out report.html": AS_IT_IS,
     "fenchel report sweep.sqlite --figures figures --format latex": AS_IT_IS,
     "fenchel report sweep.sqlite --out report.html": AS_IT_IS,
-    "fenchel reproduce fig-gaussian": Way(
+    "fenchel reproduce fig-gaussian": Adjusted(
         more="--dry-run"
     ),  # smaller in tests/cli/test_reproduce.py
-    "fenchel reproduce fig-meta --scale cpu --workers 2": Way(more="--dry-run"),
+    "fenchel reproduce fig-meta --scale cpu --workers 2": Adjusted(more="--dry-run"),
     "fenchel reproduce list": AS_IT_IS,
-    "fenchel reproduce table-poly --scale cpu --checkpoints runs": Way(more="--dry-run"),
-    "fenchel reproduce table-poly --scale cpu --workers 2": Way(more="--dry-run"),
-    "fenchel train --data cifar10 --model resnet26 --loss cross-entropy --out runs/ce": Way(
+    "fenchel reproduce table-poly --scale cpu --checkpoints runs": Adjusted(more="--dry-run"),
+    "fenchel reproduce table-poly --scale cpu --workers 2": Adjusted(more="--dry-run"),
+    "fenchel train --data cifar10 --model resnet26 --loss cross-entropy --out runs/ce": Adjusted(
         more="--epochs 1 --limit 20 --batch-size 20", without=("runs/ce",)
     ),
-    "fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6": Way(
+    "fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6": Adjusted(
         more="--epochs 1 --limit 20 --batch-size 20"
     ),
     "fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6 --epochs 20 --seed 0 "
-    "--out runs/poly": Way(more="--epochs 1 --limit 20 --batch-size 20", without=("runs/poly",)),
-    "fenchel tune sweep.toml --optimizer sgd --limit 2000 --final-limit 5000": Way(more=ONE_TRIAL),
-    "fenchel tune sweep.toml --workers 2": Way(more=f"{ONE_TRIAL} --optimizer sgd"),
+    "--out runs/poly": Adjusted(
+        more="--epochs 1 --limit 20 --batch-size 20", without=("runs/poly",)
+    ),
+    "fenchel tune sweep.toml --optimizer sgd --limit 2000 --final-limit 5000": Adjusted(
+        more=ONE_TRIAL
+    ),
+    "fenchel tune sweep.toml --workers 2": Adjusted(more=f"{ONE_TRIAL} --optimizer sgd"),
 }
 """What is run, in the workplace; what is added makes it small, by options that the last one wins."""
 

@@ -22,7 +22,7 @@ from fenchel.methods import moves_parameters
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """The budget: every combination is tried for every method. The paper's grid by default."""
+    """The budget: every combination is tried for every method."""
 
     learning_rate: Sequence[float] = (1e-1, 1e-2, 1e-3, 1e-4)
     temperature: Sequence[float] = (1.0, 2.0, 3.0, 4.0, 5.0)

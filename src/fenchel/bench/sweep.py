@@ -18,7 +18,7 @@ from fenchel.data.corruptions import (
     VALIDATION_CORRUPTIONS,
 )
 from fenchel.data.orders import ORDERS
-from fenchel.data.stream import PAPER_BATCH_SIZE, SETTINGS
+from fenchel.data.stream import DEFAULT_BATCH_SIZE, SETTINGS
 from fenchel.names import parse_spec, unknown
 from fenchel.plugins import load_plugins
 
@@ -133,7 +133,7 @@ class StreamChoice:
     setting: str = "reset"
     order: str = "shuffled"
     concentration: float = 0.1
-    batch_size: int = PAPER_BATCH_SIZE
+    batch_size: int = DEFAULT_BATCH_SIZE
     predict: str = "after"
     statistics: Statistics = "batch"
     episodic: bool = False

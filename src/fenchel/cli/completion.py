@@ -47,7 +47,7 @@ def _method_names() -> Iterable[str]:
     from fenchel import methods  # registers the library's own
     from fenchel.adapters import METHODS
 
-    return dict.fromkeys((*methods.PAPER_METHODS, *METHODS.everything()))
+    return dict.fromkeys((*methods.STANDARD_METHODS, *METHODS.everything()))
 
 
 def _method_options(name: str) -> Iterable[str]:

@@ -31,9 +31,11 @@ def _objectives() -> Iterable[Row]:
 
 def _methods() -> Iterable[Row]:
     from fenchel.adapters import METHODS
-    from fenchel.methods import PAPER_METHODS
+    from fenchel.methods import STANDARD_METHODS
 
-    names = dict.fromkeys((*PAPER_METHODS, *METHODS.everything()))  # each once, the paper's first
+    names = dict.fromkeys(
+        (*STANDARD_METHODS, *METHODS.everything())
+    )  # each once, the paper's first
     return ((name, _with_options(METHODS[name])) for name in names)
 
 

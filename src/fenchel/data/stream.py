@@ -30,7 +30,7 @@ SETTINGS: Mapping[str, str] = {
     "gradual": "each corruption rises from the lowest severity to the highest and falls again",
     "mixed": "samples of all shifts shuffled together",
 }
-PAPER_BATCH_SIZE = 200
+DEFAULT_BATCH_SIZE = 200
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Stream:
     shifts: Sequence[Shift]
     setting: str = "reset"
     order: str = "shuffled"
-    batch_size: int = PAPER_BATCH_SIZE
+    batch_size: int = DEFAULT_BATCH_SIZE
     seed: int = 0
     limit: int | None = None
     concentration: float = 0.1

@@ -19,7 +19,7 @@ from fenchel.api import adapt
 from fenchel.data import Dataset, from_arrays, load
 from fenchel.data.stream import Shift, Stream, corruption_shifts, shift_to
 from fenchel.losses import Loss, PolyLoss
-from fenchel.methods import PAPER_METHODS
+from fenchel.methods import STANDARD_METHODS
 from fenchel.models import load_checkpoint
 from fenchel.progress import progress
 from fenchel.train import TrainingRun, preset, train
@@ -58,7 +58,7 @@ class Outcome:
     @property
     def methods(self) -> tuple[str, ...]:
         """The methods, in their usual order."""
-        return PAPER_METHODS
+        return STANDARD_METHODS
 
     def protocol(self) -> str:
         """The protocol of the numbers, in one paragraph."""
@@ -97,7 +97,7 @@ def _run(out: Path | None, seeds: tuple[int, ...]) -> Outcome:
     outcome = Outcome(seeds, tuple(name for name, _ in SHIFTS))
     for shift in shifts:
         outcome.samples[shift.name] = shift.dataset.images(_one_of_each(target))
-    with progress("demo", total=len(seeds) * (1 + len(SHIFTS) * len(PAPER_METHODS))) as bar:
+    with progress("demo", total=len(seeds) * (1 + len(SHIFTS) * len(STANDARD_METHODS))) as bar:
         for seed in seeds:
             bar.note(f"training, seed {seed}")
             model = _trained(source, seed, out)
@@ -105,7 +105,7 @@ def _run(out: Path | None, seeds: tuple[int, ...]) -> Outcome:
             clean = _online_errors(model, shifts[0], "source", seed)
             outcome.clean_errors.append(clean[-1])
             for shift in shifts[1:]:
-                for method in PAPER_METHODS:
+                for method in STANDARD_METHODS:
                     bar.note(f"{method} on {shift.name}")
                     curve = _online_errors(model, shift, method, seed)
                     outcome.curves.setdefault((method, shift.name), []).append(curve)

@@ -17,10 +17,10 @@ from fenchel.objectives import Objective
 
 import_submodules(__name__, __path__)
 
-PAPER_METHODS = ("source", "bn", "entropy", "hard", "soft", "robust", "memo", "conjugate")
-"""The methods of the paper, in the order of its tables and ours."""
+STANDARD_METHODS = ("source", "bn", "entropy", "hard", "soft", "robust", "memo", "conjugate")
+"""The methods that every comparison here has, in the order in which tables show them."""
 
-__all__ = ["PAPER_METHODS", "Descent", "as_method", "made_method", "moves_parameters"]
+__all__ = ["STANDARD_METHODS", "Descent", "as_method", "made_method", "moves_parameters"]
 
 
 def made_method(
