@@ -15,6 +15,8 @@ from hypothesis import settings
 from torch import Tensor
 from torch.autograd.functional import jacobian
 
+from fenchel import names, plugins
+
 settings.register_profile(
     "fenchel", derandomize=True, deadline=None, max_examples=20, database=None
 )
@@ -100,3 +102,16 @@ def dense_label() -> Callable[..., Tensor]:
         )
 
     return lambda f, g, h: torch.stack([solve(f, g, row) for row in h])
+
+
+@pytest.fixture
+def own_names() -> Iterator[None]:
+    """Forget afterwards which names a test registered: others look at all the names there are."""
+    registries = [names.registry_of(kind) for kind in names.HOMES]
+    before = [(each, dict(each._things), dict(each._plugins)) for each in registries]
+    loaded = dict(plugins._LOADED)
+    yield
+    for registry, things, brought in before:
+        registry._things, registry._plugins = things, brought
+    plugins._LOADED.clear()
+    plugins._LOADED.update(loaded)

@@ -10,6 +10,7 @@ import pytest
 
 import fenchel
 
+pytestmark = pytest.mark.usefixtures("own_names")
 SOURCE = Path(fenchel.__file__).parent
 MODULES = sorted(
     ".".join(("fenchel", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")

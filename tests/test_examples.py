@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("own_names")
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +27,7 @@ from fenchel.models import MODELS, Checkpoint, Metadata, build
 from fenchel.names import HOMES
 from fenchel.plugins import load_plugin, loaded_plugins
 
+pytestmark = pytest.mark.usefixtures("own_names")
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mean_teacher.py"
 
 
@@ -261,14 +259,8 @@ def test_list_and_adapt_know_what_a_plugin_brings(plugin, tmp_path, monkeypatch)
 
 
 def run_fenchel(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "fenchel", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import documented_workplace
 
-from fenchel import names, plugins
 from fenchel.bench import executors
 from fenchel.bench.executors import base
 
@@ -41,19 +39,6 @@ def workplace(
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     monkeypatch.setattr(executors, "make_executor", _in_this_process)
     return folder
-
-
-@pytest.fixture
-def own_names() -> Iterator[None]:
-    """Forget afterwards which names the documentation registered: others test the names there are."""
-    registries = names._REGISTRIES.values()
-    before = [(each, dict(each._things), dict(each._plugins)) for each in registries]
-    loaded = dict(plugins._LOADED)
-    yield
-    for registry, things, brought in before:
-        registry._things, registry._plugins = things, brought
-    plugins._LOADED.clear()
-    plugins._LOADED.update(loaded)
 
 
 def _in_this_process(
