@@ -50,30 +50,6 @@ def tell(console: Console, lines: Sequence[str]) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
-def missing_lines(planned: PresetPlan) -> list[str]:
-    """What is not here, for which lines, and how to get it."""
-    told = []
-    for item, lines in planned.missing.items():
-        told += [f"missing: {item.what}, for {'; '.join(lines)}", f"    get it: {item.how}"]
-    return told
-
-
-def plan_facts(planned: PresetPlan) -> dict[str, Any]:
-    """What is run and what is not here, as plain values."""
-    checkpoints = (line.checkpoint for line in planned.lines if line.checkpoint)
-    return {
-        "preset": planned.preset.name,
-        "about": planned.preset.about,
-        "scale": planned.scale,
-        "cells": len(planned.plan.jobs),
-        "sources": list(dict.fromkeys(str(checkpoint.path) for checkpoint in checkpoints)),
-        "missing": [
-            {"what": item.what, "how": item.how, "lines": list(lines)}
-            for item, lines in planned.missing.items()
-        ],
-    }
-
-
 def slug(title: str) -> str:
     """A title as a part of a file's name.
 
@@ -116,7 +92,7 @@ def reproduce_learned(
         with progress("tasks", total=len(tasks)) as bar:
             outcome = run_tasks(tasks, workers=workers or 1, done=lambda task: bar.advance())
         facts = _conclude(planned, outcome, where, form)
-    tell(out if form == "terminal" else err, missing_lines(planned))
+    tell(out if form == "terminal" else err, planned.missing_lines())
     return facts
 
 
@@ -130,7 +106,11 @@ def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str)
         learned_csv,
         learned_verdict,
     )
-    from fenchel.paper.learned_page import learned_grid_figure, write_learned_page
+    from fenchel.paper.learned_page import (
+        learned_grid_figure,
+        learned_protocol,
+        write_learned_page,
+    )
 
     preset, numbers = planned.preset, learned_csv(outcome)
     tables = [error_table(outcome, preset.lines), fit_table(outcome)]
@@ -151,7 +131,7 @@ def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str)
         tables=tables,
         figure=figure,
         verdict=verdict,
-        protocol=_protocol(planned, outcome),
+        protocol=learned_protocol(planned, outcome),
         notes=preset.notes,
     )
     note(f"results: {where}")
@@ -161,30 +141,6 @@ def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str)
         "fits": csv_rows(fits),
         "remarks": [*verdict, *notes],
         "files": [str(file) for file in (*files, page)],
-    }
-
-
-def _protocol(planned: PresetPlan, outcome: MetaOutcome) -> dict[str, str]:
-    from fenchel.paper.learned import LENGTHS
-
-    scale = planned.lines[0].scale
-    first = outcome.learned[0]
-    learned = first.objective.protocol
-    split = learned["target"]["split"]
-    return {
-        "scale": f"{planned.scale}: {scale}",
-        "learning": f"{LENGTHS[planned.scale]}, on {split['learn']['images']} images under "
-        f"{', '.join(learned['target']['corruptions'])}",
-        "scoring": f"online on {split['score']['images']} other images per corruption, reset for each, "
-        "prediction after the update",
-        "fits": f"to {first.fits.samples} logits of the source on the images learned on",
-        "sources": "; ".join(
-            dict.fromkeys(
-                f"{entry.source}: {entry.objective.protocol['source']['architecture']} "
-                f"{entry.objective.protocol['source']['digest'][:12]}"
-                for entry in outcome.learned
-            )
-        ),
     }
 
 
@@ -279,7 +235,7 @@ def reproduce(
     _tell_plan(planned)
     failed, facts = 0, {}
     if dry_run:
-        tell(err if as_json else out, missing_lines(planned))
+        tell(err if as_json else out, planned.missing_lines())
     elif preset.figure == "learned":
         facts = reproduce_learned(
             planned, where, form=form, workers=workers, device=pick_device(device)
@@ -293,7 +249,7 @@ def reproduce(
         files = [*facts["files"], *map(str, drawn)]
         facts |= {"failed_cells": failed, "store": str(results), "files": files}
     if as_json:
-        print_json({**plan_facts(planned), **facts})
+        print_json({**planned.facts(), **facts})
     if failed:
         raise typer.Exit(EXIT_FAILURES)
 
@@ -378,7 +334,7 @@ def _show(
     show_tables([comparison_table(rows, caption, paired)], form, numbers)
     # Beside a table for people the rest is output as well; after LaTeX or CSV it would be in the way.
     remarks = _remarks(planned, rows)
-    tell(out if form == "terminal" else err, [*remarks, *missing_lines(planned)])
+    tell(out if form == "terminal" else err, [*remarks, *planned.missing_lines()])
     stem = where / planned.preset.name
     by_shift = stem.with_name(f"{stem.name}-shifts.csv")
     files = write_files({stem.with_suffix(".csv"): numbers, by_shift: shifts_csv(rows)})
@@ -429,6 +385,7 @@ def _draw(
 def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool) -> dict[str, Any]:
     from fenchel.paper.gaussian_experiment import gaussian_settings, run_gaussians
     from fenchel.paper.gaussian_figure import (
+        PAPER_ON_GAUSSIANS,
         gaussian_csv,
         gaussian_figure,
         gaussian_table,
@@ -458,9 +415,3 @@ def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool
     note(f"{outcome.seconds:.0f} s; figure, numbers and every choice: {where}")
     told = {"rows": csv_rows(numbers), "remarks": verdict, "seconds": round(outcome.seconds, 1)}
     return {**facts, **told, "files": [str(file) for file in files]}
-
-
-PAPER_ON_GAUSSIANS = (
-    "paper: conjugate is the fastest at 0.6 and 0.65; at 0.7 it alone improves and entropy gets worse "
-    "(curves without numbers)"
-)

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from fenchel.files import write_atomically
-from fenchel.paper.learned import Learned
+from fenchel.paper.learned import LENGTHS, Learned, MetaOutcome
+from fenchel.paper.planning import PresetPlan
 from fenchel.report.html import render
 from fenchel.report.layout import Layout
 from fenchel.report.learned import FIT_COLORS, LEARNED_COLOR, POINTS
@@ -93,3 +94,26 @@ def write_learned_page(
         notes=notes,
     )
     write_atomically(out, text.encode())
+
+
+def learned_protocol(planned: PresetPlan, outcome: MetaOutcome) -> dict[str, str]:
+    """How the numbers came about, in words."""
+    scale = planned.lines[0].scale
+    first = outcome.learned[0]
+    learned = first.objective.protocol
+    split = learned["target"]["split"]
+    return {
+        "scale": f"{planned.scale}: {scale}",
+        "learning": f"{LENGTHS[planned.scale]}, on {split['learn']['images']} images under "
+        f"{', '.join(learned['target']['corruptions'])}",
+        "scoring": f"online on {split['score']['images']} other images per corruption, reset for each, "
+        "prediction after the update",
+        "fits": f"to {first.fits.samples} logits of the source on the images learned on",
+        "sources": "; ".join(
+            dict.fromkeys(
+                f"{entry.source}: {entry.objective.protocol['source']['architecture']} "
+                f"{entry.objective.protocol['source']['digest'][:12]}"
+                for entry in outcome.learned
+            )
+        ),
+    }

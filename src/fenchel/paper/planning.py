@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fenchel.bench.plan import Plan, make_plan
 from fenchel.bench.sources import ShiftSource, shift_sources
@@ -76,6 +77,28 @@ class PresetPlan:
             for item in line.missing:
                 found.setdefault(item, []).append(line.line.title)
         return {item: tuple(titles) for item, titles in found.items()}
+
+    def missing_lines(self) -> list[str]:
+        """What is not here, for which lines, and how to get it, as text."""
+        told = []
+        for item, lines in self.missing.items():
+            told += [f"missing: {item.what}, for {'; '.join(lines)}", f"    get it: {item.how}"]
+        return told
+
+    def facts(self) -> dict[str, Any]:
+        """What is run and what is not here, as plain values."""
+        checkpoints = (line.checkpoint for line in self.lines if line.checkpoint)
+        return {
+            "preset": self.preset.name,
+            "about": self.preset.about,
+            "scale": self.scale,
+            "cells": len(self.plan.jobs),
+            "sources": list(dict.fromkeys(str(checkpoint.path) for checkpoint in checkpoints)),
+            "missing": [
+                {"what": item.what, "how": item.how, "lines": list(lines)}
+                for item, lines in self.missing.items()
+            ],
+        }
 
 
 def find_checkpoints(places: Iterable[str | Path]) -> tuple[FoundCheckpoint, ...]:
