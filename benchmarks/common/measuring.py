@@ -65,7 +65,11 @@ def interleaved_measures(measures: Mapping[K, Callable[[], float]], rounds: int)
 
 def in_fresh_process(function: Callable[..., T], *arguments: object) -> T:
     """What a function of the script returns in a process that has done nothing else."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    context = get_context("forkserver")
+    context.set_forkserver_preload(
+        ["torch"]
+    )  # whose import takes longer than most of what is measured
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(function, *arguments).result()
 
 
