@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 import fenchel
-from fenchel.adapters import METHODS
+from fenchel.methods import STANDARD_METHODS
 
 CASES = {
     **{
         f"{method}-{kind}": (method, kind, "batch")
-        for method in METHODS
+        for method in STANDARD_METHODS
         for kind in ("sgd", "adam")
     },
     **{f"conjugate-{kind}-mix": ("conjugate", kind, 0.2) for kind in ("sgd", "adam")},

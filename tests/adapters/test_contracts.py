@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 import fenchel
-from fenchel.adapters import METHODS, Adapter
+from fenchel.adapters import Adapter
+from fenchel.methods import STANDARD_METHODS
 from fenchel.objectives import Objective
 
-ALL_METHODS = sorted(METHODS)
+ALL_METHODS = STANDARD_METHODS
 
 
 @pytest.mark.parametrize("predict", ["before", "after"])
