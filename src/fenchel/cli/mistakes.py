@@ -13,12 +13,16 @@ from typer.models import OptionInfo
 _MENTION = (
     r"(?<![\w.'\"`-])"  # not within a longer name, a quotation or an option
     r"(?P<name>{names})"
-    r"(?:=(?P<quote>['\"]?)(?P<value>[\w.+-]*\w)?(?P=quote)|{bare})"
+    r"(?:=(?P<quote>['\"]?)(?P<value>[\w.+:/-]*\w)?(?P=quote)|{bare})"
 )
 _BARE = {
     True: r"\b",  # trained_with is a name wherever it stands
     False: r"(?= must | of an? [\w ]+ (?:must|is) | [<>])",  # temperature only where a rule follows
 }
+_PHRASES = {
+    "gray": {"pass mode='L'": "add --gray", "pass mode='RGB'": "leave --gray out"},
+}
+"""What is no option under the name of the argument: by an option of the verb, what to say instead."""
 _IN_A_FILE = re.compile(r"\bline \d+:")
 
 
@@ -43,6 +47,9 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
     """
     if _IN_A_FILE.search(message):
         return message
+    for option in _PHRASES.keys() & options.keys():
+        for phrase, instead in _PHRASES[option].items():
+            message = message.replace(phrase, instead)
     for is_python, bare in _BARE.items():
         names = "|".join(name for name in options if ("_" in name) == is_python)
         if names:
