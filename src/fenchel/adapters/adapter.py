@@ -53,6 +53,10 @@ class Adapter(nn.Module):
         """What the source model returns, its own statistics included. Nothing is learnt or counted."""
         return self._own.source_prediction(*args, **kwargs)
 
+    def unmoved_prediction(self, *args: Any, **kwargs: Any) -> Any:
+        """What the source's parameters give under the statistics of the adapter: no update counts."""
+        return self._own.unmoved_prediction(*args, **kwargs)
+
     def session(self) -> Session:
         """A stream of its own on this network, from the source on. It costs no copy of the weights.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 import torch
@@ -18,8 +18,21 @@ FEWEST = 24
 """With fewer compared images there is no verdict yet."""
 COLLAPSED, SUSPECT = 0.6, 0.8
 """The share of the source's effective number of classes below which predictions are judged so."""
+COLLAPSED_UNMOVED, SUSPECT_UNMOVED = 0.7, 0.85
+"""The same for the unmoved network's."""
 LOST_INFORMATION = 0.3
 """Nats of mutual information below the source's that make predictions suspect."""
+
+
+SIGNALS = (
+    "entropy",
+    "marginal_entropy",
+    "mutual_information",
+    "effective_classes",
+    "confidence",
+    "class_counts",
+)
+"""The signals that follow from some predictions."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +44,9 @@ class Predicted:
     """Summed over the samples, (classes,), on the host in float64."""
     classes: Tensor
     """How often each class is predicted."""
-    entropy: float
-    confidence: float
+    entropies: float
+    confidences: float
+    """Summed over the samples, as the entropies are."""
 
     @staticmethod
     def of(probabilities: Tensor) -> Predicted:
@@ -42,8 +56,8 @@ class Predicted:
             count=len(p),
             probabilities=p.sum(0),
             classes=torch.bincount(p.argmax(-1), minlength=p.shape[-1]),
-            entropy=float(torch.special.entr(p).sum()),
-            confidence=float(p.amax(-1).sum()),
+            entropies=float(torch.special.entr(p).sum()),
+            confidences=float(p.amax(-1).sum()),
         )
 
     def __add__(self, other: Predicted) -> Predicted:
@@ -51,19 +65,24 @@ class Predicted:
             count=self.count + other.count,
             probabilities=self.probabilities + other.probabilities,
             classes=self.classes + other.classes,
-            entropy=self.entropy + other.entropy,
-            confidence=self.confidence + other.confidence,
+            entropies=self.entropies + other.entropies,
+            confidences=self.confidences + other.confidences,
         )
 
     @property
-    def mean_entropy(self) -> float:
+    def entropy(self) -> float:
         """The mean of H(p), in nats."""
-        return self.entropy / self.count
+        return self.entropies / self.count
 
     @property
-    def mean_confidence(self) -> float:
+    def confidence(self) -> float:
         """The mean probability of the predicted class."""
-        return self.confidence / self.count
+        return self.confidences / self.count
+
+    @property
+    def class_counts(self) -> list[int]:
+        """How often each class is predicted."""
+        return [int(count) for count in self.classes]
 
     @property
     def marginal_entropy(self) -> float:
@@ -73,24 +92,13 @@ class Predicted:
     @property
     def mutual_information(self) -> float:
         """H(mean p) - mean H(p): how much the prediction depends on the image."""
-        return self.marginal_entropy - self.mean_entropy
+        return self.marginal_entropy - self.entropy
 
     @property
     def effective_classes(self) -> float:
         """The exponential of the entropy of the predicted classes: how many are in use."""
         shares = self.classes.double() / self.count
         return float(torch.special.entr(shares).sum().exp())
-
-    def signals(self) -> dict[str, Any]:
-        """The signals by name."""
-        return {
-            "entropy": self.mean_entropy,
-            "marginal_entropy": self.marginal_entropy,
-            "mutual_information": self.mutual_information,
-            "effective_classes": self.effective_classes,
-            "confidence": self.mean_confidence,
-            "class_counts": self.classes.tolist(),
-        }
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it; `from_plain` gives the same numbers back."""
@@ -107,8 +115,73 @@ class Predicted:
             count=plain["count"],
             probabilities=torch.tensor(plain["probabilities"], dtype=torch.float64),
             classes=torch.tensor(plain["classes"]),
-            entropy=plain["entropy"],
-            confidence=plain["confidence"],
+            entropies=plain["entropies"],
+            confidences=plain["confidences"],
+        )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Predictions of the same images by three models.
+
+    Attributes:
+        adapted: what the adapter returned.
+        source: the source model's, its own statistics included.
+        unmoved: those of the source's parameters under the adapter's statistics; None if nothing moves.
+            Where the source is bad on the images, this is the better measure of what updates did.
+    """
+
+    adapted: Predicted
+    source: Predicted
+    unmoved: Predicted | None = None
+
+    def __add__(self, other: Compared) -> Compared:
+        both = self.unmoved is not None and other.unmoved is not None
+        return Compared(
+            self.adapted + other.adapted,
+            self.source + other.source,
+            self.unmoved + other.unmoved if both else None,  # type: ignore[operator]
+        )
+
+    def judged(self) -> tuple[Verdict, str]:
+        """The verdict on the adapted predictions, and why."""
+        ours, theirs = self.adapted.effective_classes, self.source.effective_classes
+        lost = self.source.mutual_information - self.adapted.mutual_information
+        said = f"{ours:.1f} classes in use where the source model uses {theirs:.1f}"
+        if ours < COLLAPSED * theirs and lost > 0:
+            return "collapsed", f"the predictions gather in few classes: {said}"
+        if self.unmoved is not None:
+            start = self.unmoved.effective_classes
+            fell = f"{ours:.1f} classes in use where the model without updates uses {start:.1f}"
+            if ours < COLLAPSED_UNMOVED * start:
+                return "collapsed", f"the predictions gather in few classes: {fell}"
+            if ours < SUSPECT_UNMOVED * start:
+                return "suspect", f"the predictions gather in fewer classes: {fell}"
+        if ours < SUSPECT * theirs:
+            return "suspect", f"the predictions gather in fewer classes: {said}"
+        if lost > LOST_INFORMATION:
+            return "suspect", (
+                f"the predictions depend less on the image than the source model's: {lost:.2f} nats of "
+                "mutual information are lost"
+            )
+        return "healthy", said
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON has it; `from_plain` gives the same numbers back."""
+        return {
+            "adapted": self.adapted.to_plain(),
+            "source": self.source.to_plain(),
+            "unmoved": None if self.unmoved is None else self.unmoved.to_plain(),
+        }
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Compared:
+        """The inverse of `to_plain`."""
+        return Compared(
+            **{
+                name: None if sums is None else Predicted.from_plain(sums)
+                for name, sums in plain.items()
+            }  # type: ignore[arg-type]
         )
 
 
@@ -116,23 +189,21 @@ class Predicted:
 class Monitor:
     """Watches the predictions of a stream and compares them with the source model's now and then.
 
-    Both are compared over the same images: the last `window` of those that the source predicted too.
+    The verdict is on the last `window` images of those that were compared.
     """
 
     every: int = 8
-    """The source is asked on every so many batches, more often while something looks wrong."""
+    """Predictions are compared on every so many batches, more often while something looks wrong."""
     window: int = WINDOW
     first: int = 2
-    """The source is asked on this many batches at the beginning."""
+    """They are compared on this many batches at the beginning."""
     batches: int = 0
     verdict: Verdict = "healthy"
-    reason: str = "too few images to tell"
-    _adapted: deque[Predicted] = field(default_factory=deque, repr=False)
-    _source: deque[Predicted] = field(default_factory=deque, repr=False)
-    _reference: float | None = None
+    reason: str = "too few images were compared to tell"
+    _window: deque[Compared] = field(default_factory=deque, repr=False)
 
-    def wants_source(self, adapted: Predicted) -> bool:
-        """Whether the source's prediction of a batch is needed, given the adapted one."""
+    def wants_comparison(self, adapted: Predicted) -> bool:
+        """Whether a batch should be compared, given the adapted predictions of it."""
         return (
             self.batches < self.first
             or self.batches % self.every == 0
@@ -141,75 +212,33 @@ class Monitor:
         )
 
     def _uses_fewer_classes(self, adapted: Predicted) -> bool:
-        return (
-            self._reference is not None
-            and adapted.count >= FEWEST
-            and adapted.effective_classes < SUSPECT * self._reference
-        )
+        if not self._window or adapted.count < FEWEST:
+            return False
+        before = self._window[-1].adapted.effective_classes
+        return adapted.effective_classes < SUSPECT_UNMOVED * before
 
-    def update(self, adapted: Predicted, source: Predicted | None) -> Verdict:
-        """Take in a batch; the verdict on the stream as it is now."""
+    def update(self, compared: Compared | None) -> Verdict:
+        """Take in a batch, compared or not; the verdict on the stream as it is now."""
         self.batches += 1
-        if source is None:
+        if compared is None:
             return self.verdict
-        self._adapted.append(adapted)
-        self._source.append(source)
-        while sum(part.count for part in list(self._adapted)[1:]) >= self.window:
-            self._adapted.popleft()
-            self._source.popleft()
-        ours, theirs = self.compared()
-        self._reference = ours.effective_classes
-        if ours.count >= FEWEST:
-            self.verdict, self.reason = judged(ours, theirs)
+        self._window.append(compared)
+        while sum(part.adapted.count for part in list(self._window)[1:]) >= self.window:
+            self._window.popleft()
+        first, *others = self._window
+        whole = sum(others, first)
+        if whole.adapted.count >= FEWEST:
+            self.verdict, self.reason = whole.judged()
         return self.verdict
-
-    def compared(self) -> tuple[Predicted, Predicted]:
-        """The adapted and the source's predictions of the window."""
-        return _total(self._adapted), _total(self._source)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it; `Monitor.from_plain` watches on from there."""
-        return {
-            "every": self.every,
-            "window": self.window,
-            "first": self.first,
-            "batches": self.batches,
-            "verdict": self.verdict,
-            "reason": self.reason,
-            "adapted": [part.to_plain() for part in self._adapted],
-            "source": [part.to_plain() for part in self._source],
-            "reference": self._reference,
-        }
+        entries = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
+        return entries | {"compared": [part.to_plain() for part in self._window]}
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> Monitor:
         """The inverse of `to_plain`."""
         entries = dict(plain)
-        return Monitor(
-            _adapted=deque(map(Predicted.from_plain, entries.pop("adapted"))),
-            _source=deque(map(Predicted.from_plain, entries.pop("source"))),
-            _reference=entries.pop("reference"),
-            **entries,
-        )
-
-
-def judged(adapted: Predicted, source: Predicted) -> tuple[Verdict, str]:
-    """The verdict on adapted predictions beside the source's of the same images, and why."""
-    ours, theirs = adapted.effective_classes, source.effective_classes
-    lost = source.mutual_information - adapted.mutual_information
-    classes = f"{ours:.1f} classes in use where the source model uses {theirs:.1f}"
-    if ours < COLLAPSED * theirs and lost > 0:
-        return "collapsed", f"the predictions gather in few classes: {classes}"
-    if ours < SUSPECT * theirs:
-        return "suspect", f"the predictions gather in fewer classes: {classes}"
-    if lost > LOST_INFORMATION:
-        return "suspect", (
-            f"the predictions depend less on the image than the source model's: {lost:.2f} nats of mutual "
-            "information are lost"
-        )
-    return "healthy", classes
-
-
-def _total(parts: deque[Predicted]) -> Predicted:
-    first, *others = parts
-    return sum(others, first)
+        window = deque(map(Compared.from_plain, entries.pop("compared")))
+        return Monitor(_window=window, **entries)

@@ -97,7 +97,7 @@ def use_batch_statistics(twin: nn.Module) -> nn.Module:
 
 
 def note_statistics(twin: nn.Module) -> dict[str, Tensor]:
-    """Let layers that use the batch's statistics note them, in tensors of their own that every pass overwrites.
+    """Let layers that use the batch's statistics note them, in tensors that every pass overwrites.
 
     They come at no cost: the layer computes them anyway. The variance is the unbiased one.
     """

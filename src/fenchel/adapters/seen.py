@@ -1,4 +1,4 @@
-"""The statistics of a whole stream, put together from those of its batches: what a model needs to predict alone."""
+"""The statistics of a whole stream, from those of its batches: what a model needs to predict alone."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def with_batch(seen: Tensors, noted: Mapping[str, Tensor], samples: int) -> Tens
     variance = old_variance + weight * within + weight * (1 - weight) * apart.square()
     sizes = [noted[name].numel() for name in means]
     return {
-        **dict(zip(means, mean.split(sizes), strict=True)),
-        **dict(zip(variances, variance.split(sizes), strict=True)),
+        **dict(zip(means, torch.split(mean, sizes), strict=True)),
+        **dict(zip(variances, torch.split(variance, sizes), strict=True)),
         _COUNT: (seen[_COUNT] + samples * fine).clamp(max=HORIZON),
     }
 

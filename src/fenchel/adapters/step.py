@@ -72,6 +72,11 @@ class Step:
         with torch.no_grad(), self.workshop.lent() as networks:
             return networks.source({}, inputs)
 
+    def unmoved_output(self, state: State, inputs: Inputs) -> Any:
+        """The prediction of the source's parameters under the statistics of the adapter."""
+        with torch.no_grad(), self.passes(state, inputs) as passes:
+            return passes.output(passes.source, inputs)
+
     @contextmanager
     def passes(self, state: State, inputs: Inputs) -> Iterator[Passes]:
         """In the block, what a method is given for a batch; running statistics stay as they are."""

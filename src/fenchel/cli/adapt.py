@@ -241,7 +241,7 @@ def adapt_images(
 
         fenchel adapt --model my_net.py:build --weights net.pt --trained-with poly:epsilon=6 --images photos/
 
-        fenchel adapt --model zoo:digits --images digits/ --out adapted.csv --log batches.jsonl --report page.html
+        fenchel adapt --model zoo:digits --images digits/ --log batches.jsonl --report page.html
 
         fenchel adapt --model my_net.py:build --trained-with cross-entropy --images photos/ --resume
     """
@@ -311,7 +311,11 @@ def adapt_images(
     with interruptible() as interruption:
         run = Run(adapter, pile, out_file, log, choices, described, stop=lambda: bool(interruption))
         if resume and (done := run.resume()):
-            err.print(f"continuing after {done} of {len(pile.images)} images", highlight=False)
+            err.print(
+                f"continuing after {done} of {len(pile.images)} images",
+                highlight=False,
+                soft_wrap=True,
+            )
         outcome = run.go()
     summary = summarised(outcome)
     entries = as_entries(outcome, summary) | {
@@ -361,7 +365,9 @@ def _require_free(files: Iterable[Path | None], *, resume: bool, force: bool) ->
 
 def _say_about(source: Checkpoint, *, told: bool) -> None:
     if source.loss_spec and not told:
-        err.print(f"trained with {source.loss_spec}, says the checkpoint", highlight=False)
+        err.print(
+            f"trained with {source.loss_spec}, says the checkpoint", highlight=False, soft_wrap=True
+        )
     if source.caution:
         err.print(in_options(source.caution, {"weights": "--weights"}), style="yellow")
 
@@ -405,7 +411,7 @@ def _labelled(
     count = classes_of(adapter, images, device)
     pile = labelled(images, count, names, folder_order=by_order)
     if pile.how:
-        err.print(in_options(pile.how, _SPOKEN), highlight=False)
+        err.print(in_options(pile.how, _SPOKEN), highlight=False, soft_wrap=True)
     return pile
 
 
@@ -441,11 +447,11 @@ def _tell(entries: dict[str, Any], summary: Summary) -> None:
         highlight=False,
     )
     style = "bold red" if summary.harmful else "yellow" if summary.verdict != "healthy" else None
-    out.print(summary.sentence, style=style, highlight=False)
+    out.print(summary.sentence, style=style, highlight=False, soft_wrap=True)
     if summary.advice:
-        out.print(in_options(summary.advice, _SPOKEN), highlight=False)
+        out.print(in_options(summary.advice, _SPOKEN), highlight=False, soft_wrap=True)
     for note in summary.notes:
-        err.print(f"note: {note}", style="yellow", highlight=False)
+        err.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True)
     for what in ("predictions", "log", "report", "adapted_model"):
         if entries[what] is not None:
-            out.print(f"{what.replace('_', ' ')}: {entries[what]}", highlight=False)
+            out.print(f"{what.replace('_', ' ')}: {entries[what]}", highlight=False, soft_wrap=True)

@@ -150,7 +150,9 @@ def open_model(
             load_weights(opened.model, file)
             opened = replace(opened, files={file.name: file_digest(file)})
     else:
-        opened = _built(found, spec, None if weights is None else weights_file(weights, folder), classes)
+        opened = _built(
+            found, spec, None if weights is None else weights_file(weights, folder), classes
+        )
     metadata = opened.metadata
     if trained_with is not None:
         metadata = replace(metadata, loss=trained_with)

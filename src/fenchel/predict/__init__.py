@@ -1,4 +1,4 @@
-"""Adapted predictions for a pile of images: read ahead, written as they are made, compared with the source's."""
+"""Adapted predictions for a pile of images: written as they are made, compared with the source's."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from fenchel.data.sets.imagenet import wnids
 from fenchel.predict.images import UNKNOWN_LABEL, ImageFiles
 
 FOLDER_ORDER = "folders"
-"""In place of a file of names: the class folders in sorted order, as torchvision's ImageFolder numbers them."""
+"""In place of a file: the class folders in sorted order, as torchvision's ImageFolder numbers them."""
 
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _MOST_SHOWN = 5
@@ -54,7 +54,7 @@ def _from_json(text: str, path: Path) -> tuple[str, ...]:
         keys = list(found)
         if sorted(keys) != sorted(str(index) for index in range(len(keys))):
             raise ValueError(
-                f"{path}: maps each class number 0 to {len(keys) - 1} to its name; got the keys {_some(keys)}."
+                f"{path}: maps the numbers 0 to {len(keys) - 1} to names; got the keys {_some(keys)}."
             )
         found = [found[str(index)] for index in range(len(keys))]
     if not isinstance(found, list):
@@ -113,7 +113,8 @@ def labelled(
 def _with(
     images: ImageFiles, places: list[int | None], names: tuple[str, ...] | None, how: str
 ) -> Labelled:
-    assert images.folders is not None and images.folder_of is not None
+    assert images.folders is not None
+    assert images.folder_of is not None
     label_of = np.array([UNKNOWN_LABEL if place is None else place for place in places], np.int64)
     lost = [name for name, place in zip(images.folders, places, strict=True) if place is None]
     if lost:
@@ -162,9 +163,9 @@ def _require_within(labels: Sequence[int], count: int, what: str) -> None:
 def _unmatched(folders: Sequence[str], names: tuple[str, ...] | None) -> str:
     if names is None:
         return (
-            f"no error rate: which class a folder ({_some(folders)}) means is unknown, for the model does not "
-            "name its classes. Name them with classes=names.txt, one per line in the order of the outputs; or "
-            f"say classes={FOLDER_ORDER} if the model was trained on these folders in sorted order."
+            f"no error rate: which class a folder ({_some(folders)}) means is unknown, for the model does "
+            "not name its classes. Name them with classes=names.txt, one per line in the order of the "
+            f"outputs; or say classes={FOLDER_ORDER} if it was trained on these folders in sorted order."
         )
     return (
         f"no error rate: no folder ({_some(folders)}) has the name of a class ({_some(names)}). Rename the "

@@ -70,7 +70,7 @@ def _card(path: Path, made: Mapping[str, Any]) -> str:
     rows = "".join(f"| {name.replace('_', ' ')} | {value} |\n" for name, value in made.items())
     return (
         f"# {path.stem}\n\n"
-        "A model adapted to unlabelled images. It predicts alone, in evaluation mode, as the adapter did at the "
-        "end of its stream. On other data it may be worse than the model it came from.\n\n"
+        "A model adapted to unlabelled images. It predicts alone, in evaluation mode, as the adapter did at "
+        "the end of its stream. On other data it may be worse than the model it came from.\n\n"
         f"| | |\n|---|---|\n{rows}"
     )

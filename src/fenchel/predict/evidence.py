@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fenchel.adapters import Health
-from fenchel.adapters.monitor import Monitor, Predicted
+from fenchel.adapters.monitor import SIGNALS, Compared, Monitor, Predicted
 from fenchel.predict.classes import Labelled
 from fenchel.predict.images import UNKNOWN_LABEL
 from fenchel.predict.reading import LEFT_OUT, UNREADABLE, Batch
@@ -21,7 +21,7 @@ NO_SCORES = "the network's scores for it are not finite"
 
 @dataclass(frozen=True)
 class Prediction:
-    """The probabilities of a batch, (samples, classes) on the host; those of some samples may be no numbers."""
+    """The probabilities of a batch, (samples, classes) on the host; some may not be finite."""
 
     probabilities: Tensor
     finite: Tensor
@@ -29,13 +29,35 @@ class Prediction:
     """Over the samples with finite probabilities, if there are any."""
 
     @staticmethod
-    def of(scores: Tensor, among: Tensor | None = None) -> Prediction:
-        """From the scores of a batch; the sums are over the finite ones `among` these."""
+    def of(scores: Tensor) -> Prediction:
+        """From the scores of a batch."""
         probabilities = scores.detach().float().cpu().softmax(-1)
         finite = probabilities.isfinite().all(-1)
-        counted = finite if among is None else finite & among
-        sums = Predicted.of(probabilities[counted]) if bool(counted.any()) else None
+        sums = Predicted.of(probabilities[finite]) if bool(finite.any()) else None
         return Prediction(probabilities, finite, sums)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The predictions of a batch: the adapted ones and, where they were asked for, those beside them."""
+
+    adapted: Prediction | None = None
+    source: Prediction | None = None
+    unmoved: Prediction | None = None
+
+    def sums(self) -> dict[str, Predicted | None]:
+        """The sums of each."""
+        return {
+            each.name: None if (found := getattr(self, each.name)) is None else found.sums
+            for each in fields(self)
+        }
+
+    def compared(self) -> Compared | None:
+        """What the monitor looks at, if the source was asked."""
+        sums = self.sums()
+        if sums["adapted"] is None or sums["source"] is None:
+            return None
+        return Compared(**sums)  # type: ignore[arg-type]
 
 
 def event_of(before: Health, after: Health) -> str:
@@ -49,8 +71,7 @@ def event_of(before: Health, after: Health) -> str:
 
 def rows_of(
     batch: Batch,
-    adapted: Prediction | None,
-    source: Prediction | None,
+    predictions: Predictions,
     pile: Labelled,
     number: int,
     event: str,
@@ -58,8 +79,8 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """One row per image of a batch, in the order of the stream."""
     images, names = pile.images, pile.names
-    found = {} if adapted is None else _numbers(adapted, names, top)
-    theirs = {} if source is None else _numbers(source, names)
+    found = _numbers(predictions.adapted, names, top)
+    theirs = _numbers(predictions.source, names)
     rows = []
     place = 0  # among the usable images
     for picture in batch.pictures:
@@ -79,9 +100,11 @@ def rows_of(
 
 
 def _numbers(
-    prediction: Prediction, names: Sequence[str] | None, top: int = 0
+    prediction: Prediction | None, names: Sequence[str] | None, top: int = 0
 ) -> dict[int, dict[str, Any]]:
     """What is said of each sample, by its place in the batch; nothing where its numbers are not finite."""
+    if prediction is None:
+        return {}
     p = prediction.probabilities
     confidence, classes = p.topk(min(max(top, 1), p.shape[-1]), dim=-1)
     entropy = torch.special.entr(p.double()).sum(-1)
@@ -140,25 +163,26 @@ def count(tally: Tally, rows: Sequence[dict[str, Any]]) -> None:
 
 def batch_entry(
     rows: Sequence[dict[str, Any]],
-    adapted: Prediction | None,
-    source: Prediction | None,
+    predictions: Predictions,
     number: int,
     event: str,
     monitor: Monitor,
 ) -> dict[str, Any]:
     """One line of the log: what happened to a batch, the signals of its predictions, and the verdict."""
     events = [row["event"] for row in rows]
-    ours = None if adapted is None or adapted.sums is None else adapted.sums.signals()
-    theirs = None if source is None or source.sums is None else source.sums.signals()
-    names = tuple(Predicted.of(torch.ones(1, 1)).signals())
+    prefixes = {"adapted": "", "source": "source_", "unmoved": "unmoved_"}
+    signals = {
+        prefixes[which] + name: None if sums is None else getattr(sums, name)
+        for which, sums in predictions.sums().items()
+        for name in SIGNALS
+    }
     return {
         "batch": number,
         "images": len(rows),
         "unreadable": events.count(UNREADABLE),
         "left_out": events.count(LEFT_OUT),
         "event": event,
-        **{name: None if ours is None else ours[name] for name in names},
-        **{f"source_{name}": None if theirs is None else theirs[name] for name in names},
+        **signals,
         "agreement": _share(rows, "prediction", "source_prediction"),
         "error": _error(rows, "prediction"),
         "source_error": _error(rows, "source_prediction"),

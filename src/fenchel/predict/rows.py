@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 
 def columns(top: int = 0) -> dict[str, type]:
     """The columns of a run, with those for the `top` most probable classes."""
-    further = {}
+    further: dict[str, type] = {}
     for rank in range(1, top + 1):
         further |= {f"top{rank}": int, f"top{rank}_name": str, f"top{rank}_confidence": float}
     return KINDS | further

@@ -14,7 +14,7 @@ from torch import Tensor
 from fenchel.adapters import Adapter, Health
 from fenchel.adapters.monitor import Monitor
 from fenchel.predict.classes import Labelled
-from fenchel.predict.evidence import Prediction, batch_entry, count, event_of, rows_of
+from fenchel.predict.evidence import Prediction, Predictions, batch_entry, count, event_of, rows_of
 from fenchel.predict.images import ImageFiles
 from fenchel.predict.reading import Batch, first_usable, in_batches, of_shape, read_ahead
 from fenchel.predict.rows import GrowingFile, columns, journal_of, json_line, row_file
@@ -147,40 +147,38 @@ class Run:
         """Adapt to a batch, predict it, compare, and write."""
         self._require_usable(batch)
         number, before = self._tally.batches, self.adapter.health()
-        adapted, source = self._predicted(batch, is_last)
-        if adapted is not None and adapted.sums is not None:
-            verdict = self._monitor.update(adapted.sums, None if source is None else source.sums)
-            self._tally.judge(verdict, number)
+        found = self._predicted(batch, is_last)
+        self._tally.judge(self._monitor.update(found.compared()), number)
         event = event_of(before, self.adapter.health())
-        rows = rows_of(batch, adapted, source, self.pile, number, event, self.choices.top)
+        rows = rows_of(batch, found, self.pile, number, event, self.choices.top)
         count(self._tally, rows)
         self._rows_file.add(rows)
         if self._log_file is not None:
-            entry = batch_entry(rows, adapted, source, number, event, self._monitor)
+            entry = batch_entry(rows, found, number, event, self._monitor)
             entry["parameter_distance"] = _distance(self.adapter)
             entry["time"] = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             self._log_file.append(json_line(entry))
 
-    def _predicted(
-        self, batch: Batch, is_last: bool
-    ) -> tuple[Prediction | None, Prediction | None]:
-        """The adapted prediction of the usable images, and the source's where it is wanted."""
+    def _predicted(self, batch: Batch, is_last: bool) -> Predictions:
+        """The adapted prediction of the usable images, and the others beside it where they are wanted."""
         if not batch.usable:
-            return None, None
-        inputs = batch.inputs().to(self.choices.device)
-        adapted = Prediction.of(scores_of(self.adapter, self.adapter(inputs)))
-        if not self._asks_source(adapted, is_last):
-            return adapted, None
-        return adapted, Prediction.of(
-            scores_of(self.adapter, self.adapter.source_prediction(inputs)), adapted.finite
-        )
+            return Predictions()
+        adapter, inputs = self.adapter, batch.inputs().to(self.choices.device)
+        adapted = Prediction.of(scores_of(adapter, adapter(inputs)))
+        if not self._compares(adapted, is_last):
+            return Predictions(adapted)
+        source = Prediction.of(scores_of(adapter, adapter.source_prediction(inputs)))
+        if not adapter.state.parameters:
+            return Predictions(adapted, source)
+        unmoved = scores_of(adapter, adapter.unmoved_prediction(inputs))
+        return Predictions(adapted, source, Prediction.of(unmoved))
 
-    def _asks_source(self, adapted: Prediction, is_last: bool) -> bool:
+    def _compares(self, adapted: Prediction, is_last: bool) -> bool:
         if self.choices.source != "auto":
             return self.choices.source == "always"
         if self.pile.images.labels is not None or is_last or adapted.sums is None:
             return True
-        return self._monitor.wants_source(adapted.sums)
+        return self._monitor.wants_comparison(adapted.sums)
 
     def _require_usable(self, batch: Batch) -> None:
         for picture in batch.pictures if self.choices.strict else ():

@@ -62,8 +62,8 @@ class Standing:
             return Standing(**json.loads(metadata["standing"]), tensors=tensors)
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
             raise ValueError(
-                f"{path}: must be the saved state of a run of `fenchel adapt`, and is not ({error}). Begin anew "
-                "with force=True."
+                f"{path}: must be the saved state of a run of `fenchel adapt`, and is not ({error}). Begin "
+                "anew with force=True."
             ) from error
 
     def require_same(self, described: Mapping[str, Any]) -> None:

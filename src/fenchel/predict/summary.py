@@ -50,16 +50,16 @@ def _in_errors(outcome: Outcome, verdict: Verdict) -> tuple[str, str, bool]:
     """Where labels are known: did it help?"""
     tally = outcome.tally
     error, source = tally.error or 0.0, tally.source_error or 0.0
-    rates = f"{error:.2f} % of the predictions are wrong, {source:.2f} % without adaptation"
-    collapse = _collapse(outcome) if verdict == "collapsed" else ""
-    if verdict == "collapsed" and error >= source:
-        return f"Adaptation did harm: {rates}. {collapse}", _LESS, True
+    rates = f"{error:.2f} % of the predictions are wrong, {source:.2f} % without adaptation."
+    if verdict == "collapsed":
+        said = "did harm" if error > source else "looks harmful"
+        return f"Adaptation {said}: {rates} {_collapse(outcome)}", _LESS, True
     if not tally.difference_is_real:
-        apart = "Adaptation made no difference that can be told from chance"
-        return f"{apart}: {rates}.", "More images would tell, or a higher learning rate.", False
+        same = f"Adaptation made no difference that can be told from chance: {rates}"
+        return same, "More images would tell, or a higher learning rate.", False
     if error < source:
-        return f"Adaptation helped: {rates}. {collapse}".strip(), "", verdict == "collapsed"
-    return f"Adaptation did harm: {rates}.", _LESS, error - source >= WORSE
+        return f"Adaptation helped: {rates}", "", False
+    return f"Adaptation did harm: {rates}", _LESS, error - source >= WORSE
 
 
 def _in_signs(outcome: Outcome, verdict: Verdict) -> tuple[str, str, bool]:
