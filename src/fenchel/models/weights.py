@@ -121,9 +121,12 @@ def strip_prefixes(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_weights(
-    model: nn.Module, weights: str | Path | Mapping[str, Tensor], *, origin: str = "the given weights"
+    model: nn.Module,
+    weights: str | Path | Mapping[str, Tensor],
+    *,
+    origin: str = "the given weights",
 ) -> None:
-    """Put weights (a file, or a dictionary that errors call `origin`) into `model`; names and shapes must fit.
+    """Put weights (a file, or a dictionary, which errors call `origin`) into `model`, where they must fit.
 
     Raises:
         ValueError: names are missing, unexpected or of another shape; the message lists them with
