@@ -74,7 +74,7 @@ class Reference:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Within the block code of this place runs: it finds the files beside it, and is blamed if it fails."""
+        """Within the block its code runs: it finds the files beside it, and is blamed if it fails."""
         with ExitStack() as stack:
             if self.file is not None:
                 stack.enter_context(blaming(self.file))
@@ -100,6 +100,18 @@ def read_reference(text: str) -> Reference | None:
     if match is None:
         return None
     return Reference(match["place"], match["name"], match["arguments"] or "")
+
+
+def located(text: str, folder: Path) -> str:
+    """`text` with the file that it refers to written out as a whole path; anything else as it is."""
+    reference = read_reference(text)
+    return text if reference is None else str(reference.within(folder))
+
+
+def label_of(text: str) -> str:
+    """`text` for records: a file by its name alone, anything else as it is."""
+    reference = read_reference(text)
+    return text if reference is None or not reference.is_file else reference.label
 
 
 def load_object(text: str) -> Any:

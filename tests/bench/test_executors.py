@@ -15,6 +15,7 @@ from fenchel.bench.driver import run_plan
 from fenchel.bench.executors import EXECUTORS, make_executor, processes
 from fenchel.bench.exports import as_csv
 from fenchel.bench.plan import make_plan
+from fenchel.bench.sources import ModelSource
 from fenchel.bench.store import Store
 from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice
 
@@ -47,7 +48,7 @@ def plan(make_sweep):
     jobs = [*reset.jobs, *continual.jobs, *clean.jobs]
     wrong_cell = dataclasses.replace(jobs[0].cell, model_digest="0" * 64)
     jobs[0] = dataclasses.replace(jobs[0], cell=wrong_cell)
-    jobs[1] = dataclasses.replace(jobs[1], checkpoint="gone.safetensors")
+    jobs[1] = dataclasses.replace(jobs[1], model=ModelSource("gone.safetensors"))
     return dataclasses.replace(reset, jobs=tuple(jobs), requests=())
 
 
@@ -57,7 +58,7 @@ def test_the_executors_are_registered():
 
 def test_processes_give_the_results_of_serial_with_one_worker_and_with_two(plan, csv_of):
     serial = csv_of(plan, "serial", 1)
-    assert serial.count(",failed,ValueError: the checkpoint must not change") == 1
+    assert serial.count(",failed,ValueError: the model must not change") == 1
     assert serial.count(",failed,") == 2
     assert serial.count(",done,") == len(plan.jobs) - 2
     assert csv_of(plan, "processes", 1) == serial
@@ -142,7 +143,7 @@ class Deadly:
 
 def test_a_cell_that_kills_every_worker_fails_and_the_others_go_on(plan, monkeypatch):
     monkeypatch.setattr(processes, "ATTEMPTS", 2)
-    deadly = dataclasses.replace(plan.jobs[3], checkpoint=Deadly())
+    deadly = dataclasses.replace(plan.jobs[3], model=Deadly())
     with make_executor("processes", 2) as executor:
         executor.submit(deadly)
         executor.submit(plan.jobs[2])

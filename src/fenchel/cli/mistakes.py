@@ -13,7 +13,7 @@ from typer.models import OptionInfo
 _MENTION = (
     r"(?<![\w.'\"`-])"  # not within a longer name, a quotation or an option
     r"(?P<name>{names})"
-    r"(?:=(?P<quote>['\"]?)(?P<value>[\w.+:/-]*\w)?(?P=quote)|{bare})"
+    r"(?:=\[(?P<list>[^\]]*)\]|=(?P<quote>['\"]?)(?P<value>[\w.+:/-]*\w)?(?P=quote)|{bare})"
 )
 _BARE = {
     True: r"\b",  # trained_with is a name wherever it stands
@@ -60,7 +60,9 @@ def in_options(message: str, options: Mapping[str, str]) -> str:
 
 def _option(found: re.Match[str], options: Mapping[str, str]) -> str:
     option = options[found["name"]]
-    return f"{option} {found['value']}" if found["value"] else option
+    listed = re.sub(r"['\"\s]", "", found["list"] or "")
+    value = listed or found["value"]
+    return f"{option} {value}" if value else option
 
 
 @contextmanager

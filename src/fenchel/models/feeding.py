@@ -19,8 +19,10 @@ from torch.nn import functional
 
 from fenchel.plugins import shown
 
-SIDES = (8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 112, 128, 160, 192, 224, 240, 256, 288)
-SIDES += (299, 320, 336, 384, 448, 512)
+SIDES = (
+    *(8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 96, 112, 128, 160, 192, 224),
+    *(240, 256, 288, 299, 320, 336, 384, 448, 512),
+)
 """Sides of square images on which a network is tried."""
 
 FAR = 30.0
@@ -249,4 +251,4 @@ def _place(error: Exception) -> str:
         for path, line in frames[called:]
         if path.is_file() and not (path.is_relative_to(theirs) or path.is_relative_to(ours))
     ]
-    return f" in {shown(own[-1][0])}, line {own[-1][1]}" if own and called is not None else ""
+    return f" ({shown(own[-1][0])}, line {own[-1][1]})" if own and called is not None else ""

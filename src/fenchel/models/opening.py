@@ -2,7 +2,7 @@
 
 | written | what it is |
 |---|---|
-| `FILE.py:NAME`, `MODULE:NAME` | code of one's own: a function or class that makes the network, or the network itself |
+| `FILE.py:NAME`, `MODULE:NAME` | code of one's own: a function, a class, or the network itself |
 | `timm:NAME`, `torchvision:NAME` | theirs, where the package is installed; `timm/NAME` means the same |
 | `resnet26` | a network of this library |
 | a path, `zoo:NAME` | a checkpoint of this library: a file, or the folder of a training run |
@@ -65,14 +65,15 @@ class ModelSpec:
         file = None if self.code is None else self.code.file
         return () if file is None else (file,)
 
+    def digests(self) -> dict[str, str]:
+        """The digests of these files, by their names."""
+        return {file.name: file_digest(file) for file in self.files}
+
     def make(self, arguments: Mapping[str, Any]) -> nn.Module:
-        """The network; equal in every process, even where it draws its weights."""
-        with reproducible():
-            return (
-                build(self.name, **arguments)
-                if self.code is None
-                else _made(self.code, self.factory(), arguments)
-            )
+        """The network, with random weights if it draws them (from torch's global generator)."""
+        if self.code is None:
+            return build(self.name, **arguments)
+        return _made(self.code, self.factory(), arguments)
 
     def factory(self) -> Callable[..., nn.Module]:
         """The function that makes the network, for `named` ones and `code`."""
@@ -113,7 +114,7 @@ def read_spec(text: str, folder: Path = Path()) -> ModelSpec:
     raise unknown(
         "model",
         text,
-        [*MODELS, "FILE.py:NAME", "MODULE:NAME", "timm:NAME", "torchvision:NAME", "zoo:NAME"],
+        [*MODELS, *("FILE.py:NAME", "MODULE:NAME", "timm:NAME", "torchvision:NAME", "zoo:NAME"), "a path"],
     )
 
 
@@ -162,7 +163,7 @@ def open_model(
 
 
 def weights_file(path: str | Path, folder: Path = Path()) -> Path:
-    """The file of weights that `path` names: the file itself, or the checkpoint of a training run's folder."""
+    """The file of weights that `path` names: itself, or the checkpoint in the folder of a training run."""
     given = places.resolve(path, folder)
     return checkpoint_file(given) if given.is_dir() else given
 
@@ -184,8 +185,8 @@ def _checked(path: Path) -> Path:
     """The path of a checkpoint, unless its ending says that it holds something else."""
     if path.suffix == ".py":
         raise ValueError(
-            f"a network of your own is written FILE.py:NAME; got {str(path)!r}. Add the name of the function, "
-            "class or network in it."
+            f"a network of your own is written FILE.py:NAME; got {str(path)!r}. Add the name of the "
+            "function, class or network in it."
         )
     if path.suffix in WEIGHTS_ONLY:
         raise ValueError(
@@ -209,10 +210,11 @@ def _built(
     state = None if file is None else read_state_dict(file)
     if state is not None and "pretrained" in arguments:
         arguments["pretrained"] = False  # the weights are at hand: nothing is downloaded
-    model = found.make(arguments)
+    with reproducible():
+        model = found.make(arguments)
     if state is not None:
         load_weights(model, state, origin=str(file))
-    code = {path.name: file_digest(path) for path in found.files}
+    code = found.digests()
     metadata = known or Metadata(architecture=found.name, loss="", classes=())
     return Checkpoint(
         model,

@@ -126,7 +126,7 @@ def load_weights(
     *,
     origin: str = "the given weights",
 ) -> None:
-    """Put weights (a file, or a dictionary that errors call `origin`) into `model`; names and shapes must fit.
+    """Put weights (a file, or a dictionary, which errors call `origin`) into `model`, where they must fit.
 
     Raises:
         ValueError: names are missing, unexpected or of another shape; the message lists them with
