@@ -10,7 +10,13 @@ import typer
 
 from fenchel.cli import completion
 from fenchel.cli.console import EXIT_HARMFUL, err, out, pick_device, print_json
-from fenchel.cli.mistakes import in_options
+from fenchel.cli.mistakes import in_options, options_of, warnings_told_in
+from fenchel.cli.model_options import (
+    MODELS_HELP,
+    selected_parameters,
+    tell_caution,
+    where_logits_are,
+)
 from fenchel.names import parse_spec
 
 if TYPE_CHECKING:
@@ -24,25 +30,16 @@ if TYPE_CHECKING:
     from fenchel.predict import ImageFiles, Labelled, Run, Summary
 
 _MODEL, _IMAGES, _ADAPTATION, _FILES = "Model", "Images", "Adaptation", "Files"
-_SPOKEN = {
-    "classes": "--classes",
-    "size": "--size",
-    "source": "--source-predictions",
-    "force": "--force",
-    "strict": "--strict",
-}
-"""What the library calls its arguments, in the options of this verb."""
 
 
 def adapt_images(
     model: Annotated[
         str,
         typer.Option(
-            metavar="MODULE:FACTORY",
+            metavar="FILE.py:NAME",
             rich_help_panel=_MODEL,
             autocompletion=completion.models_and_zoo,
-            help="Your function that builds the model, as MODULE:NAME or FILE.py:NAME; or the name of a "
-            "model of this library; or a checkpoint: a file of `fenchel train`, or zoo:NAME.",
+            help=MODELS_HELP,
         ),
     ],
     images: Annotated[
@@ -273,8 +270,8 @@ def adapt_images(
         temperature=temperature,
         steps=steps,
         statistics=_number_or_text(statistics),
-        parameters=parameters if "*" not in parameters else [parameters],
-        logits=None if logits is None else _number_or_text(logits),
+        parameters=selected_parameters(parameters),
+        logits=where_logits_are(logits),
         dim=dim,
         seed=seed,
     )
@@ -302,13 +299,13 @@ def adapt_images(
         shuffle=shuffle,
         seed=seed,
         device=place,
-        source=source_predictions,  # type: ignore[arg-type]
-        top=top_k,
+        source_predictions=source_predictions,  # type: ignore[arg-type]
+        top_k=top_k,
         workers=workers,
         strict=strict,
         save_every=save_every,
     )
-    with interruptible() as interruption:
+    with interruptible() as interruption, warnings_told_in(options_of(adapt_images)):
         run = Run(adapter, pile, out_file, log, choices, described, stop=lambda: bool(interruption))
         if resume and (done := run.resume()):
             err.print(
@@ -319,7 +316,7 @@ def adapt_images(
         outcome = run.go()
     summary = summarised(outcome)
     entries = as_entries(outcome, summary) | {
-        "labels": in_options(pile.how, _SPOKEN) or None,
+        "labels": _in_options(pile.how) or None,
         "method": method,
         "settings": described | {"batch_size": batch_size, "seed": seed},
         "predictions": str(out_file),
@@ -368,8 +365,7 @@ def _say_about(source: Checkpoint, *, told: bool) -> None:
         err.print(
             f"trained with {source.loss_spec}, says the checkpoint", highlight=False, soft_wrap=True
         )
-    if source.caution:
-        err.print(in_options(source.caution, {"weights": "--weights"}), style="yellow")
+    tell_caution(source.caution)
 
 
 def _method(method: str, loss: Loss | None) -> dict[str, Any]:
@@ -411,7 +407,7 @@ def _labelled(
     count = classes_of(adapter, images, device)
     pile = labelled(images, count, names, folder_order=by_order)
     if pile.how:
-        err.print(in_options(pile.how, _SPOKEN), highlight=False, soft_wrap=True)
+        err.print(_in_options(pile.how), highlight=False, soft_wrap=True)
     return pile
 
 
@@ -431,14 +427,17 @@ def _write_report(path: Path, entries: dict[str, Any], run: Run, pile: Labelled)
     )
 
 
-def _number_or_text(text: str) -> Any:
-    """`0.1` and `1` as numbers, anything else as it is."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+def _number_or_text(text: str) -> float | str:
+    """`0.1` as a number, `batch` as it is."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _in_options(text: str) -> str:
+    """What the library says of its arguments, in the options of this verb."""
+    return in_options(text, options_of(adapt_images))
 
 
 def _tell(entries: dict[str, Any], summary: Summary) -> None:
@@ -449,7 +448,7 @@ def _tell(entries: dict[str, Any], summary: Summary) -> None:
     style = "bold red" if summary.harmful else "yellow" if summary.verdict != "healthy" else None
     out.print(summary.sentence, style=style, highlight=False, soft_wrap=True)
     if summary.advice:
-        out.print(in_options(summary.advice, _SPOKEN), highlight=False, soft_wrap=True)
+        out.print(_in_options(summary.advice), highlight=False, soft_wrap=True)
     for note in summary.notes:
         err.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True)
     for what in ("predictions", "log", "report", "adapted_model"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from fenchel.adapters import Adapter, Health
 from fenchel.adapters.monitor import Monitor
+from fenchel.models.feeding import blamed
 from fenchel.predict.classes import Labelled
 from fenchel.predict.evidence import Prediction, Predictions, batch_entry, count, event_of, rows_of
 from fenchel.predict.images import ImageFiles
@@ -32,9 +34,9 @@ class Choices:
     Attributes:
         batch_size: images per batch. A small rest is shared by the last two batches.
         shuffle: random order; by default for images sorted by class, whose batches would be biased.
-        source: when the source model predicts too, which costs a forward pass: `always`, `never`, or
+        source_predictions: when the source model predicts too, which costs a forward pass: `always`, `never`, or
             `auto`: always where labels are known, else on some batches and where something looks wrong.
-        top: record so many of the most probable classes of each image.
+        top_k: record so many of the most probable classes of each image.
         workers: threads that read images ahead of the network.
         strict: stop at the first image that cannot be used, rather than say so in its row.
         save_every: save the state after every so many batches.
@@ -44,8 +46,8 @@ class Choices:
     shuffle: bool | None = None
     seed: int = 0
     device: str = "cpu"
-    source: SourcePredictions = "auto"
-    top: int = 0
+    source_predictions: SourcePredictions = "auto"
+    top_k: int = 0
     workers: int = 2
     strict: bool = False
     save_every: int = 10
@@ -54,12 +56,14 @@ class Choices:
         for name in ("batch_size", "workers", "save_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
-        if self.source not in ("auto", "always", "never"):
-            raise ValueError(f"source must be auto, always or never; got {self.source!r}.")
+        if self.source_predictions not in ("auto", "always", "never"):
+            raise ValueError(
+                f"source_predictions must be auto, always or never; got {self.source_predictions!r}."
+            )
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide what a run predicts and writes."""
-        names = ("batch_size", "shuffle", "seed", "source", "top")
+        names = ("batch_size", "shuffle", "seed", "source_predictions", "top_k")
         return {name: getattr(self, name) for name in names}
 
 
@@ -150,7 +154,7 @@ class Run:
         found = self._predicted(batch, is_last)
         self._tally.judge(self._monitor.update(found.compared()), number)
         event = event_of(before, self.adapter.health())
-        rows = rows_of(batch, found, self.pile, number, event, self.choices.top)
+        rows = rows_of(batch, found, self.pile, number, event, self.choices.top_k)
         count(self._tally, rows)
         self._rows_file.add(rows)
         if self._log_file is not None:
@@ -163,7 +167,12 @@ class Run:
         """The adapted prediction of the usable images, and the others beside it where they are wanted."""
         if not batch.usable:
             return Predictions()
-        adapter, inputs = self.adapter, batch.inputs().to(self.choices.device)
+        inputs = batch.inputs().to(self.choices.device)
+        with _explained(self.adapter, inputs):
+            return self._compared(inputs, is_last)
+
+    def _compared(self, inputs: Tensor, is_last: bool) -> Predictions:
+        adapter = self.adapter
         adapted = Prediction.of(scores_of(adapter, adapter(inputs)))
         if not self._compares(adapted, is_last):
             return Predictions(adapted)
@@ -174,8 +183,8 @@ class Run:
         return Predictions(adapted, source, Prediction.of(unmoved))
 
     def _compares(self, adapted: Prediction, is_last: bool) -> bool:
-        if self.choices.source != "auto":
-            return self.choices.source == "always"
+        if self.choices.source_predictions != "auto":
+            return self.choices.source_predictions == "always"
         if self.pile.images.labels is not None or is_last or adapted.sums is None:
             return True
         return self._monitor.wants_comparison(adapted.sums)
@@ -193,7 +202,7 @@ class Run:
 
     def _open(self) -> None:
         sizes = self._standing.sizes
-        kinds = columns(self.choices.top)
+        kinds = columns(self.choices.top_k)
         self._rows_file = row_file(self.rows, kinds, keep=sizes.get("rows", 0))
         self._log_file = (
             None if self.log is None else GrowingFile(self.log, keep=sizes.get("log", 0))
@@ -245,7 +254,20 @@ def classes_of(adapter: Adapter, images: ImageFiles, device: str = "cpu") -> int
     """The number of classes, from the source's prediction of the first image that can be used."""
     picture = first_usable(images, range(len(images)))
     inputs = Batch((picture,)).inputs().to(device)
-    return scores_of(adapter, adapter.source_prediction(inputs)).shape[-1]
+    with _explained(adapter, inputs):
+        return scores_of(adapter, adapter.source_prediction(inputs)).shape[-1]
+
+
+@contextmanager
+def _explained(adapter: Adapter, inputs: Tensor) -> Iterator[None]:
+    """Where the user's network fails on what it is fed, one line says so instead of a traceback."""
+    try:
+        yield
+    except Exception as error:
+        told = blamed(error, inputs, adapter.model)
+        if told is error:
+            raise
+        raise told from error
 
 
 def _with_last(batches: Iterator[Batch]) -> Iterator[tuple[Batch, bool]]:

@@ -71,7 +71,7 @@ def _in_signs(outcome: Outcome, verdict: Verdict) -> tuple[str, str, bool]:
         unknown = (
             "What adaptation did is unknown: the source model's predictions were not asked for"
         )
-        return f"{unknown}.", "Run with source=auto to compare the two.", False
+        return f"{unknown}.", "Run with source_predictions=auto to compare the two.", False
     changed = (
         f"{tally.changed_percent:.1f} % of {tally.compared} compared predictions differ from the source "
         "model's"
