@@ -114,7 +114,11 @@ def read_spec(text: str, folder: Path = Path()) -> ModelSpec:
     raise unknown(
         "model",
         text,
-        [*MODELS, *("FILE.py:NAME", "MODULE:NAME", "timm:NAME", "torchvision:NAME", "zoo:NAME"), "a path"],
+        [
+            *MODELS,
+            *("FILE.py:NAME", "MODULE:NAME", "timm:NAME", "torchvision:NAME", "zoo:NAME"),
+            "a path",
+        ],
     )
 
 
