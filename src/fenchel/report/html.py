@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
 from fenchel._version import __version__
+from fenchel.report.style import as_svg
+
+LARGEST_SCALE = 1.6
+"""Pixels per point up to which a figure grows with the page: small figures keep the letters of large ones."""
 
 
 @cache
@@ -43,3 +50,26 @@ def render(template: str, *, script: str = "", **values: Any) -> str:
             **values,
         )
     )
+
+
+def drawn(draw: Callable[[bool], Figure], label: str, prefix: str) -> Markup:
+    """A figure for a page, drawn twice: `draw(False)` for a wide page, `draw(True)` for a phone.
+
+    The page's style shows one of the two. `label` says to those who cannot see it what it shows; `prefix`
+    keeps the ids of several figures apart.
+    """
+    kinds = (("wide", False), ("narrow", True))
+    return Markup("").join(
+        Markup('<div class="{}">{}</div>').format(kind, _svg(draw(narrow), label, prefix + kind))
+        for kind, narrow in kinds
+    )
+
+
+def _svg(figure: Figure, label: str, prefix: str) -> Markup:
+    text = as_svg(figure, prefix)
+    found = re.search(r'width="([\d.]+)pt"', text)
+    width = LARGEST_SCALE * float(found[1]) if found else 0
+    attributes = Markup('role="img" aria-label="{}" style="max-width:{}px"').format(
+        label, round(width)
+    )
+    return Markup(text.replace("<svg ", f"<svg {attributes} ", 1))
