@@ -14,12 +14,18 @@
     const scrolls = ["auto", "scroll"].includes(style.overflowX);
     if (!scrolls && style.overflowX !== "visible" && element.scrollWidth > element.clientWidth + 1 &&
         element.tagName !== "svg") faults.push(`cut: ${told(element)}`);
-    if (!element.parentElement.closest(".scroll, pre")) {
-      const box = element.getBoundingClientRect();
-      if (box.left < -1 || box.right > width + 1) faults.push(`outside the window: ${told(element)}`);
+    const words = [...element.childNodes].filter((node) => node.nodeType === 3 && node.data.trim());
+    if (!element.parentElement.closest(".scroll, pre") && element.tagName !== "PRE") {
+      const boxes = [element.getBoundingClientRect()];
+      for (const text of words) { // letters may stand out of their own box
+        const range = document.createRange();
+        range.selectNodeContents(text);
+        boxes.push(range.getBoundingClientRect());
+      }
+      if (boxes.some((box) => box.left < -1 || box.right > width + 1))
+        faults.push(`outside the window: ${told(element)}`);
     }
-    const words = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-    if (words && parseFloat(style.fontSize) < 12) faults.push(`small letters: ${told(element)}`);
+    if (words.length && parseFloat(style.fontSize) < 12) faults.push(`small letters: ${told(element)}`);
   }
 
   for (const figure of document.querySelectorAll("svg")) {

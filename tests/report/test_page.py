@@ -146,6 +146,20 @@ def test_numbers_sort_as_numbers_and_gaps_go_last(
     assert column(watched, 0) == ["conjugate", "bn", "entropy", "source"]
 
 
+def test_what_is_cut_or_too_small_is_found(open_page: Any, tmp_path: Path) -> None:
+    path = tmp_path / "bad.html"
+    path.write_text(
+        "<!doctype html><main><p style='width:50px;overflow:hidden;white-space:nowrap'>cut words here</p>"
+        "<p style='font-size:9px'>tiny</p><p style='white-space:nowrap'>" + "wide" * 99 + "</p>"
+        "<svg viewBox='0 0 99 9' width='99'><text x='90' y='8' font-size='5'>beyond</text></svg>"
+    )
+    faults = open_page(path, viewport={"width": 390, "height": 800}).faults()
+    for words in ("the page is", "cut: P", "small letters: P", "outside the window: P"):
+        assert any(fault.startswith(words) for fault in faults), words
+    assert any("beyond" in fault and fault.startswith("cut by") for fault in faults)
+    assert any("beyond" in fault and fault.startswith("letters of 5.0") for fault in faults)
+
+
 def test_nothing_is_cut_on_a_phone_or_a_screen(
     open_page: Any, made: SimpleNamespace, make_store: MakeStore, tmp_path: Path
 ) -> None:
@@ -182,8 +196,7 @@ def test_a_row_has_one_colour_in_all_figures_and_tables(
         assert set(swatches) == {color}
     for section in results.sections:
         for item in figures_of(section, colors):
-            for narrow in (False, True):
-                assert drawn_colors(item.draw(narrow=narrow)).items() <= colors.items()
+            assert drawn_colors(item.draw()).items() <= colors.items()
 
 
 def drawn_colors(figure: Figure) -> dict[str, str]:

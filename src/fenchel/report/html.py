@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
@@ -66,10 +65,6 @@ def drawn(draw: Callable[[bool], Figure], label: str, prefix: str) -> Markup:
 
 
 def _svg(figure: Figure, label: str, prefix: str) -> Markup:
-    text = as_svg(figure, prefix)
-    found = re.search(r'width="([\d.]+)pt"', text)
-    width = LARGEST_SCALE * float(found[1]) if found else 0
-    attributes = Markup('role="img" aria-label="{}" style="max-width:{}px"').format(
-        label, round(width)
-    )
-    return Markup(text.replace("<svg ", f"<svg {attributes} ", 1))
+    largest = round(LARGEST_SCALE * 72 * figure.get_figwidth())
+    attributes = Markup('role="img" aria-label="{}" style="max-width:{}px"').format(label, largest)
+    return Markup(as_svg(figure, prefix).replace("<svg ", f"<svg {attributes} ", 1))

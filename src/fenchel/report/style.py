@@ -6,6 +6,7 @@ import colorsys
 import io
 import re
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,7 +139,9 @@ def save(figure: Figure, path: Path) -> None:
 def as_svg(figure: Figure, prefix: str = "") -> str:
     """The figure as an SVG element, to stand inside a page; `prefix` keeps its ids apart."""
     buffer = io.StringIO()
-    with styled():
+    with styled(), warnings.catch_warnings():
+        # The letters come from the reader's fonts, ours only measure them.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(buffer, format="svg", metadata=_undated("svg"))
     text = buffer.getvalue()
     return re.sub(r'(id="|url\(#|href="#)', rf"\1{prefix}", text[text.index("<svg") :])
