@@ -17,7 +17,7 @@ from fenchel.bench.exports import as_csv
 from fenchel.bench.plan import make_plan
 from fenchel.bench.sources import ModelSource
 from fenchel.bench.store import Store
-from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice
+from fenchel.bench.sweep import DataChoice, MethodChoice, ModelChoice, StreamChoice
 
 EXPECTED = ("processes", "ray", "serial")
 
@@ -36,16 +36,37 @@ def csv_of(tmp_path_factory):
     return run
 
 
+OWN_CODE = """
+from torch import nn
+
+def build(width):
+    return nn.Sequential(
+        nn.Conv2d(1, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Flatten(), Head(36 * width)
+    )
+
+class Head(nn.Linear):
+    def __init__(self, features):
+        super().__init__(features, 10)
+
+def cross_entropy(h, y):
+    return -(y * h.log_softmax(-1)).sum(-1)
+"""
+
+
 @pytest.fixture
-def plan(make_sweep):
-    """Cells of every kind: a moving network, views, a stream over shifts; and two that fail."""
+def plan(make_sweep, tmp_path):
+    """Cells of every kind: a moving network, views, a stream over shifts, own code; and two that fail."""
+    (tmp_path / "own.py").write_text(OWN_CODE)
+    code = f"{tmp_path / 'own.py'}:"
+    own = ModelChoice(name=f"{code}build:width=4", trained_with=f"{code}cross_entropy")
     methods = [MethodChoice(name=name) for name in ("source", "bn", "hard", "memo", "conjugate")]
     reset = make_plan(make_sweep(methods=methods))
     continual = make_plan(
         make_sweep(methods=methods[-1:], stream=StreamChoice(batch_size=30, setting="continual"))
     )
     clean = make_plan(make_sweep(methods=methods[:2], data=[DataChoice(name="sklearn-digits")]))
-    jobs = [*reset.jobs, *continual.jobs, *clean.jobs]
+    own_code = make_plan(make_sweep(methods=methods[-1:], checkpoints=[], models=[own]))
+    jobs = [*reset.jobs, *continual.jobs, *clean.jobs, *own_code.jobs]
     wrong_cell = dataclasses.replace(jobs[0].cell, model_digest="0" * 64)
     jobs[0] = dataclasses.replace(jobs[0], cell=wrong_cell)
     jobs[1] = dataclasses.replace(jobs[1], model=ModelSource("gone.safetensors"))

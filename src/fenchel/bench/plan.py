@@ -222,7 +222,7 @@ def _check_fit(source: _Source, data: DataChoice, shift: Shift, device: str) -> 
     A checkpoint tells how many it has; any other network is fed two images.
     """
     classes, found = len(shift.dataset.classes), len(source.checkpoint.classes)
-    if not found:
+    if source.checkpoint.files or not found:
         where = Scores(source.choice.logits, source.choice.dim)
         logits = logits_of(source.checkpoint.model, first_images(shift, device), where)
         fits = logits.shape[-1] == source.loss.labels.scores(classes)

@@ -119,7 +119,7 @@ def train(
 
         fenchel meta train --checkpoint runs/svhn --data usps:digits=True --out runs/meta-usps
 
-        fenchel meta train --model net.py:build --weights net.pt --trained-with poly:epsilon=6 --data cifar10-c
+        fenchel meta train --model net.py:build --weights net.pt --trained-with poly --data cifar10-c
     """
     import torch
 
