@@ -66,7 +66,7 @@ def test_verdicts(adapted: Tensor, unmoved: Tensor | None, verdict: str) -> None
 
 
 def test_a_collapse_is_seen_even_where_the_source_itself_uses_few_classes() -> None:
-    """On strong noise the source says three classes; updates that lose four of ten are harmful all the same."""
+    """On strong noise it says three classes; updates that lose four of ten are harmful all the same."""
     source = probabilities(300, 3)
     source = torch.cat([source, torch.zeros(300, 7)], -1)
     adapted = torch.cat([probabilities(300, 6), torch.zeros(300, 4)], -1)

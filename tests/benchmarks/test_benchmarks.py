@@ -27,6 +27,7 @@ STARTING = {
     "scaling": {"vary", "peak_bytes", "milliseconds_an_image"},
     "memory": {"network", "way", "peak_bytes", "stayed_bytes"},
     "meta": {"way", "cpu_seconds", "of_plain_step"},
+    "predict": {"way", "seconds", "of_steps_alone"},
 }
 
 

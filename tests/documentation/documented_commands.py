@@ -33,7 +33,11 @@ RUN = {
         {"FILE": "runs/meta-ce/learned.safetensors"}, "--model runs/ce --images digits.npy"
     ),
     "fenchel adapt --model my_net.py:build --weights net.pt --trained-with poly:epsilon=6 "
-    "--images photos/ --out predictions.csv": AS_IT_IS,
+    "--images photos/ --out predictions.csv": Adjusted(more="--force"),
+    "fenchel adapt --model my_net.py:build --weights net.pt --trained-with poly:epsilon=6 "
+    "--images photos/ --out predictions.csv --resume": AS_IT_IS,
+    "fenchel adapt --model runs/ce --images digits.npy --log batches.jsonl --report page.html "
+    "--save-adapted adapted.safetensors": Adjusted(more="--force"),
     "fenchel adapt --plugin my_method.py --method margin:reach=1.0 --model my_net.py:build "
     "--images photos/": AS_IT_IS,
     "fenchel bench export sweep.toml --out results.csv": AS_IT_IS,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,9 +128,7 @@ def made_digits(tmp_path_factory: pytest.TempPathFactory) -> Digits:
 
 
 @pytest.fixture
-def digits(
-    made_digits: Digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Digits]:
+def digits(made_digits: Digits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Digits:
     """The same, from a fresh working folder."""
     monkeypatch.chdir(tmp_path)
-    yield made_digits
+    return made_digits

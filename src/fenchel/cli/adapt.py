@@ -257,6 +257,7 @@ def adapt_images(
         log = out_file.with_name(out_file.name + ".batches.jsonl")
     written = [*files_of(out_file, log), report, save_adapted]
     _require_free(written, resume=resume, force=force)
+    found = read_images(images, size=size, mode="L" if gray else "RGB")
     source = open_model(model, weights=weights, trained_with=trained_with)
     loss = open_loss(source.loss_spec) if source.loss_spec else None
     _say_about(source, told=trained_with is not None)
@@ -275,9 +276,7 @@ def adapt_images(
         dim=dim,
         seed=seed,
     )
-    pile = _labelled(
-        adapter, read_images(images, size=size, mode="L" if gray else "RGB"), classes, source, place
-    )
+    pile = _labelled(adapter, found, classes, source, place)
     described = {
         "model": model,
         "model_digest": source.digest,

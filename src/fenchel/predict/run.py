@@ -34,8 +34,9 @@ class Choices:
     Attributes:
         batch_size: images per batch. A small rest is shared by the last two batches.
         shuffle: random order; by default for images sorted by class, whose batches would be biased.
-        source_predictions: when the source model predicts too, which costs a forward pass: `always`, `never`, or
-            `auto`: always where labels are known, else on some batches and where something looks wrong.
+        source_predictions: when the source model predicts too, which costs up to two forward passes:
+            `always`, `never`, or `auto`: always where labels are known, else on some batches and where
+            something looks wrong.
         top_k: record so many of the most probable classes of each image.
         workers: threads that read images ahead of the network.
         strict: stop at the first image that cannot be used, rather than say so in its row.

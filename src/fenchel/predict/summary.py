@@ -131,7 +131,7 @@ def as_entries(outcome: Outcome, summary: Summary) -> dict[str, Any]:
         "resets": health.resets,
         "unreadable": tally.unreadable,
         "left_out": tally.left_out,
-        "warnings": [*([summary.sentence] if summary.harmful else []), *summary.notes],
+        "warnings": list(summary.notes),
     }
 
 
