@@ -1,10 +1,14 @@
 """What every test shares: one thread, fixed seeds, the same hypothesis examples in every run."""
 
+from __future__ import annotations
+
 import importlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 # Some virtual machines announce AMX and then kill whoever uses it, as oneDNN does for bfloat16.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
@@ -24,6 +28,7 @@ settings.load_profile("fenchel")
 torch.set_num_threads(1)
 
 
+CHROMIUM = Path("/usr/bin/chromium")
 EXTRAS = {"timm": "timm", "torchvision": "vision", "transformers": "transformers"}
 
 
@@ -56,6 +61,54 @@ def optional_package() -> Callable[[str], ModuleType]:
             pytest.skip(f"{name} cannot be imported ({error}); pip install 'fenchel[{extra}]'")
 
     return load
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, started once for all pages of a module."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if not CHROMIUM.exists():
+        pytest.skip("there is no browser; install Debian's (apt-get install chromium)")
+    # Root has no sandbox, and containers give shared memory too small for a page.
+    flags = ["--no-sandbox", "--disable-dev-shm-usage"]
+    with playwright.sync_playwright() as tools:
+        started = tools.chromium.launch(executable_path=str(CHROMIUM), args=flags)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., WatchedPage]]:
+    """Open a file in the browser, with options of playwright's `new_page`; closed after the test."""
+    opened: list[WatchedPage] = []
+
+    def open_file(path: Path, **options: Any) -> WatchedPage:
+        opened.append(WatchedPage(browser, path, **options))
+        return opened[-1]
+
+    yield open_file
+    for page in opened:
+        page.view.close()
+
+
+class WatchedPage:
+    """A page in a browser with everything it complained about and asked for."""
+
+    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+        self.view = browser.new_page(**options)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.view.on("console", lambda message: self.complaints.append(message.text))
+        self.view.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.view.on("request", lambda request: self.requests.append(request.url))
+        self.view.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+        self.view.goto(path.as_uri())
+
+    def faults(self) -> list[str]:
+        """What is cut, what cannot be read, and what the page complained of; see `page_faults.js`."""
+        script = (Path(__file__).parent / "page_faults.js").read_text(encoding="utf-8")
+        found: list[str] = self.view.evaluate(script)
+        return [*found, *self.complaints]
 
 
 _torchvision_schemas: list[torch.library.Library] = []

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from common.steps import BEFORE, FULL, NAIVE
-from fenchel.report.style import color_of, styled
+from fenchel.report.style import METHOD_COLORS, styled
 
 WAYS = {
     FULL: "conjugate",
@@ -44,7 +44,7 @@ def _bars(axes: Axes, content: Mapping[str, Any], column: str, title: str) -> No
         found = {row["network"]: row[column] for row in rows if row["way"] == way}
         shares = [value[0] if isinstance(value, list) else value for value in found.values()]
         at = [networks.index(name) + (place - (len(ways) - 1) / 2) * width for name in found]
-        bars = axes.bar(at, shares, width=0.92 * width, color=color_of(WAYS[way]), label=way)
+        bars = axes.bar(at, shares, width=0.92 * width, color=METHOD_COLORS[WAYS[way]], label=way)
         axes.bar_label(bars, fmt="%.2f", fontsize=6.5, padding=1)
     axes.axhline(1.0, color="#33363b", linewidth=0.9, linestyle="--")
     axes.set_xticks(range(len(networks)), networks)
@@ -58,7 +58,7 @@ def _stream(axes: Axes, content: Mapping[str, Any]) -> None:
     rows = [row for row in content["results"] if row["vary"] == "stream"]
     lengths = [row["batches"] for row in rows]
     growth = [row["growth_bytes"] / 2**20 for row in rows]
-    axes.plot(lengths, growth, marker="o", color=color_of("conjugate"))
+    axes.plot(lengths, growth, marker="o", color=METHOD_COLORS["conjugate"])
     axes.set_xscale("log")
     axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
     axes.minorticks_off()

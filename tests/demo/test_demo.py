@@ -46,3 +46,9 @@ def test_the_page_stands_alone_and_holds_every_number(outcome, tmp_path: Path) -
         for cell in table.row(name):
             assert f">{cell}<" in page
     assert page.count("<img") == len(SHIFTS) + 1
+
+
+def test_nothing_of_the_page_is_cut(open_page, outcome, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    page = write_page(outcome, tmp_path)
+    for width in (390, 1200):
+        assert open_page(page, viewport={"width": width, "height": 800}).faults() == []

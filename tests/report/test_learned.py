@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,20 +152,32 @@ def test_a_figure_of_nothing_is_refused() -> None:
         learned_grid_figure([])
 
 
+def write_page(outcome: MetaOutcome, path: Path) -> Path:
+    write_learned_page(
+        path,
+        tables=[error_table(outcome, PRESETS["fig-meta"].lines), fit_table(outcome)],
+        learned=outcome.learned,
+        verdict=learned_verdict(outcome),
+        protocol={"scale": "a <small> one"},
+    )
+    return path
+
+
 def test_the_page_stands_alone_and_is_the_same_every_time(
     outcome: MetaOutcome, tmp_path: Path
 ) -> None:
     for name in ("one.html", "two.html"):
-        write_learned_page(
-            tmp_path / name,
-            tables=[error_table(outcome, PRESETS["fig-meta"].lines), fit_table(outcome)],
-            figure=learned_grid_figure(outcome.learned),
-            verdict=learned_verdict(outcome),
-            protocol={"scale": "a <small> one"},
-        )
+        write_page(outcome, tmp_path / name)
     text = (tmp_path / "one.html").read_text(encoding="utf-8")
     assert text == (tmp_path / "two.html").read_text(encoding="utf-8")
-    assert text.count("<svg") == 1
+    assert text.count("<svg") == 2  # for wide pages and for narrow ones
     assert "a &lt;small&gt; one" in text
     assert "learned against entropy: better" in text
     assert not re.search(r'(src|href)="http', text)
+
+
+def test_nothing_of_the_page_is_cut_on_a_phone(
+    open_page: Any, outcome: MetaOutcome, tmp_path: Path
+) -> None:
+    page = write_page(outcome, tmp_path / "learned.html")
+    assert open_page(page, viewport={"width": 390, "height": 800}).faults() == []

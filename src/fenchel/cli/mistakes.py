@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from typer.models import OptionInfo
+
+from fenchel.cli.console import err
 
 _MENTION = (
     r"(?<![\w.'\"`-])"  # not within a longer name, a quotation or an option
@@ -62,7 +65,7 @@ def _option(found: re.Match[str], options: Mapping[str, str]) -> str:
     option = options[found["name"]]
     listed = re.sub(r"['\"\s]", "", found["list"] or "")
     value = listed or found["value"]
-    return f"{option} {value}" if value else option
+    return option if value in (None, "", "True") else f"{option} {value}"
 
 
 @contextmanager
@@ -74,3 +77,22 @@ def told_in(options: Mapping[str, str]) -> Iterator[None]:
         if len(error.args) == 1 and isinstance(error.args[0], str):
             error.args = (in_options(error.args[0], options),)
         raise
+
+
+@contextmanager
+def warnings_told_in(options: Mapping[str, str]) -> Iterator[None]:
+    """What adaptation warns of in the block is one line on standard error, told in these options."""
+    from fenchel.adapters import AdaptationWarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **further: Any) -> None:
+        if not issubclass(category, AdaptationWarning):
+            usual(message, category, *place, **further)
+            return
+        told = in_options(str(message), options)
+        err.print(f"warning: {told}", style="yellow", soft_wrap=True, markup=False, highlight=False)
+
+    usual = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", AdaptationWarning)
+        warnings.showwarning = show
+        yield

@@ -123,13 +123,12 @@ def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str)
     files = write_files(
         {where / f"{preset.name}{suffix}.csv": text for suffix, text in texts.items()}
     )
-    figure = learned_grid_figure(outcome.learned)
-    files += save_figure(figure, where / preset.name)
+    files += save_figure(learned_grid_figure(outcome.learned), where / preset.name)
     page = where / "report.html"
     write_learned_page(
         page,
         tables=tables,
-        figure=figure,
+        learned=outcome.learned,
         verdict=verdict,
         protocol=learned_protocol(planned, outcome),
         notes=preset.notes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from PIL import Image
 from fenchel.demo.experiment import Outcome
 from fenchel.files import write_atomically
 from fenchel.report.curves import online_error_figure
-from fenchel.report.html import render
-from fenchel.report.style import as_svg, save
+from fenchel.report.html import drawn, render
+from fenchel.report.style import palette, save
 from fenchel.report.tables import ErrorTable, error_table
 
 SCALE = 4
@@ -29,15 +30,17 @@ def write_page(outcome: Outcome, out: Path) -> Path:
     """Write `report.html` and `curves.png` into `out`; the path of the page."""
     # The source errs so much more than the rest that their curves would merge on its scale.
     shown = [method for method in outcome.methods if method != "source"]
-    figure = online_error_figure(outcome.curves, shown, outcome.shifts)
-    save(figure, out / "curves.png")
+    colors = palette(outcome.methods)
+    draw = partial(online_error_figure, outcome.curves, shown, outcome.shifts, colors=colors)
+    save(draw(), out / "curves.png")
     page = out / "report.html"
     strips = [(name.replace("_", " "), _strip(images)) for name, images in outcome.samples.items()]
     text = render(
         "demo.html",
         table=table_of(outcome),
         clean=outcome.clean_errors,
-        curves=as_svg(figure),
+        curves=drawn(lambda narrow: draw(narrow=narrow), "Error over the stream", "curves-"),
+        colors=colors,
         strips=strips,
         protocol=outcome.protocol(),
         verdict=verdict(outcome),

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from fenchel.paper.gaussian_experiment import Accuracies, GaussianOutcome
 from fenchel.report.layout import Layout, TableEntry, to_csv
-from fenchel.report.style import color_of, is_front, styled
+from fenchel.report.style import is_front, palette, styled
 from fenchel.report.tables import Measurement
 
 BAND = (0.1, 0.9)
@@ -22,14 +22,14 @@ PAPER_ON_GAUSSIANS = (
 
 def gaussian_figure(outcome: GaussianOutcome) -> Figure:
     """Mean accuracy over draws, with a band from the 10th to the 90th percentile of the draws."""
-    settings = outcome.settings
+    settings, colors = outcome.settings, palette(outcome.settings.methods)
     with styled():
         figure = Figure(figsize=(2.9 * len(settings.shifts), 2.9), layout="constrained")
         panels = figure.subplots(1, len(settings.shifts), sharex=True, sharey=True, squeeze=False)
         for panel, shift in zip(panels.ravel(), settings.shifts, strict=True):
-            for position, method in enumerate(settings.methods):
+            for method in settings.methods:
                 runs = outcome.accuracies[shift, method]
-                steps, color = np.arange(runs.shape[1]), color_of(method, position)
+                steps, color = np.arange(runs.shape[1]), colors[method]
                 low, high = np.quantile(runs, BAND, axis=0)
                 front = is_front(method)
                 panel.fill_between(steps, low, high, color=color, alpha=0.1, linewidth=0)

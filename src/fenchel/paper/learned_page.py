@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import torch
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -14,34 +14,40 @@ from torch import Tensor
 from fenchel.files import write_atomically
 from fenchel.paper.learned import LENGTHS, Learned, MetaOutcome
 from fenchel.paper.planning import PresetPlan
-from fenchel.report.html import render
+from fenchel.report.html import drawn, render
 from fenchel.report.layout import Layout
 from fenchel.report.learned import FIT_COLORS, LEARNED_COLOR, POINTS
-from fenchel.report.style import as_svg, styled
+from fenchel.report.style import PHONE_WIDTH, styled
 from fenchel.report.tables import Measurement
 
 
-def learned_grid_figure(learned: Sequence[Learned], *, moving: int = 0) -> Figure:
+def learned_grid_figure(
+    learned: Sequence[Learned], *, moving: int = 0, narrow: bool = False
+) -> Figure:
     """Sources down, task losses across: objectives as the logit of class `moving` moves.
 
+    One panel below the other where the page is narrow.
     Thin lines are the learned objectives, dashed ones their fits, each over the range of logits that
     the fits were made on, the other logits at their mean. An objective has no origin: every one, with
     its fits, is shifted so that the mean of its curve is zero. R² is that of the fit over all logits.
     """
     if not learned:
         raise ValueError("a figure needs at least one learned objective; got none. Learn some.")
-    sources = list(dict.fromkeys(entry.source for entry in learned))
-    tasks = list(dict.fromkeys(entry.task_loss for entry in learned))
+    found: dict[tuple[str, str], list[Learned]] = {}
+    for entry in learned:
+        found.setdefault((entry.source, entry.task_loss), []).append(entry)
+    sources, tasks = (list(dict.fromkeys(place[axis] for place in found)) for axis in (0, 1))
+    places = list(found) if narrow else list(product(sources, tasks))
+    across = 1 if narrow else len(tasks)
     with styled():
-        size = (3.7 * len(tasks) + 0.4, 3.1 * len(sources) + 0.4)
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(len(sources), len(tasks), squeeze=False)
-        for row, source in zip(panels, sources, strict=True):
-            for panel, task in zip(row, tasks, strict=True):
-                found = [e for e in learned if (e.source, e.task_loss) == (source, task)]
-                panel.set_visible(bool(found))
-                _draw(panel, found, moving)
-                panel.set_title(f"source {source}, task {task}")
+        width = PHONE_WIDTH if narrow else 3.7 * across + 0.4
+        height = 3.1 * (len(places) // across) + 0.4
+        figure = Figure(figsize=(width, height), layout="constrained")
+        panels = figure.subplots(len(places) // across, across, squeeze=False).ravel()
+        for panel, (source, task) in zip(panels, places, strict=True):
+            panel.set_visible((source, task) in found)
+            _draw(panel, found.get((source, task), ()), moving)
+            panel.set_title(f"source {source}, task {task}")
         figure.supxlabel("logit of one class, the others at rest", fontsize=9)
         figure.supylabel("objective, shifted to mean zero", fontsize=9)
     return figure
@@ -78,7 +84,7 @@ def write_learned_page(
     out: Path,
     *,
     tables: Sequence[Layout],
-    figure: Figure,
+    learned: Sequence[Learned],
     verdict: Sequence[str],
     protocol: Mapping[str, str],
     notes: Sequence[str] = (),
@@ -88,7 +94,11 @@ def write_learned_page(
         "learned.html",
         script="sort.js",
         tables=tables,
-        figure=Markup(as_svg(figure, "learned-")),
+        figure=drawn(
+            lambda narrow: learned_grid_figure(learned, narrow=narrow),
+            "Learned objectives and their fits",
+            "learned-",
+        ),
         verdict=verdict,
         protocol=protocol,
         notes=notes,

@@ -11,48 +11,76 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fenchel.report.layout import to_csv
-from fenchel.report.style import color_of, is_front, styled
+from fenchel.report.style import is_front, legend_above, page_width, palette, styled, wrapped
 from fenchel.report.tables import Measurement
 
 Curves = Mapping[tuple[str, str], Sequence[Sequence[float]]]
 """Curves by (method, shift), one per seed."""
 
 
-def online_error_figure(curves: Curves, methods: Sequence[str], shifts: Sequence[str]) -> Figure:
+Colors = Mapping[str, str]
+"""The colour of every row of a page, so that its figures agree."""
+
+
+def online_error_figure(
+    curves: Curves,
+    methods: Sequence[str],
+    shifts: Sequence[str],
+    *,
+    colors: Colors | None = None,
+    narrow: bool = False,
+) -> Figure:
     """Error over the stream so far: mean over seeds, one standard deviation for the conjugate."""
-    return curves_figure(curves, methods, shifts, "error so far (%)")
+    return curves_figure(curves, methods, shifts, "error so far (%)", colors=colors, narrow=narrow)
 
 
-def task_loss_figure(curves: Curves, methods: Sequence[str], shifts: Sequence[str]) -> Figure:
+def task_loss_figure(
+    curves: Curves,
+    methods: Sequence[str],
+    shifts: Sequence[str],
+    *,
+    colors: Colors | None = None,
+    narrow: bool = False,
+) -> Figure:
     """The training loss at the true labels, batch by batch; never seen by the adaptation."""
-    return curves_figure(curves, methods, shifts, "task loss of the batch")
+    quantity = "task loss of the batch"
+    return curves_figure(curves, methods, shifts, quantity, colors=colors, narrow=narrow)
 
 
 def curves_figure(
-    curves: Curves, methods: Sequence[str], shifts: Sequence[str], quantity: str
+    curves: Curves,
+    methods: Sequence[str],
+    shifts: Sequence[str],
+    quantity: str,
+    *,
+    colors: Colors | None = None,
+    narrow: bool = False,
 ) -> Figure:
-    """One panel per shift; what has not been measured is left out."""
+    """One panel per shift, together as wide as the page; what has not been measured is left out.
+
+    colors: one per method, by default those of `palette(methods)`.
+    narrow: for a page as narrow as a phone.
+    """
+    colors = colors or palette(methods)
+    width = page_width(narrow=narrow)
     with styled():
-        across = min(3, len(shifts))
+        across = min(2 if narrow else 3, len(shifts))
         down = -(-len(shifts) // across)
-        size = (2.7 * across, 2.2 * down + 0.5) if len(shifts) > 1 else (4.6, 3.3)
-        figure = Figure(figsize=size, layout="constrained")
+        height = 2.2 * down + 0.5 if len(shifts) > 1 else 3.1
+        figure = Figure(figsize=(width, height), layout="constrained")
         panels = figure.subplots(down, across, sharex=True, squeeze=False).ravel()
         shown: dict[str, Artist] = {}
         for panel, shift in zip(panels, shifts, strict=False):
-            for position, method in enumerate(methods):
+            for method in methods:
                 if runs := curves.get((method, shift)):
-                    shown[method] = _draw(panel, runs, method, position)
-            panel.set_title(shift.replace("_", " "))
+                    shown[method] = _draw(panel, runs, method, colors[method])
+            panel.set_title(wrapped(shift.replace("_", " "), width / across - 0.5))
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         for panel in panels[len(shifts) :]:
             panel.set_visible(False)
         figure.supxlabel("batches", fontsize=9)
         figure.supylabel(quantity, fontsize=9)
-        names = [method for method in methods if method in shown]
-        columns = min(4 * across, len(names)) or 1
-        handles = [shown[name] for name in names]
-        figure.legend(handles, names, loc="outside upper center", ncols=columns)
+        legend_above(figure, {name: shown[name] for name in methods if name in shown}, most=12)
     return figure
 
 
@@ -67,12 +95,12 @@ def curves_csv(curves: Curves) -> str:
     return to_csv(("method", "shift", "batch", "mean", "spread", "seeds"), rows)
 
 
-def _draw(panel: Axes, runs: Sequence[Sequence[float]], method: str, position: int) -> Artist:
+def _draw(panel: Axes, runs: Sequence[Sequence[float]], method: str, color: str) -> Artist:
     """Draw the mean of the runs up to the length of the shortest; the highlighted method gets a band."""
     shortest = min(map(len, runs))
     values = np.array([run[:shortest] for run in runs])
     batches = np.arange(1, shortest + 1)
-    mean, front, color = values.mean(0), is_front(method), color_of(method, position)
+    mean, front = values.mean(0), is_front(method)
     (line,) = panel.plot(
         batches,
         mean,

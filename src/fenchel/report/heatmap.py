@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from fenchel.report.style import styled
+from fenchel.report.style import PHONE_WIDTH, styled, wrapped
 
 Grid = Mapping[tuple[float, float], float]
 """The mean error in percent, by (learning rate, temperature)."""
@@ -23,7 +23,7 @@ _LOW_IS_DARK = LinearSegmentedColormap.from_list(
 _LUMINANCE = (0.299, 0.587, 0.114)
 
 
-def heat_map_figure(grids: Mapping[str, Grid]) -> Figure:
+def heat_map_figure(grids: Mapping[str, Grid], *, narrow: bool = False) -> Figure:
     """One panel per name, all on one scale; the lowest error of each is framed.
 
     The scale ends at the 80th percentile, so that runs that diverged do not wash out the rest.
@@ -32,15 +32,16 @@ def heat_map_figure(grids: Mapping[str, Grid]) -> Figure:
     if not np.isfinite(values).any():
         raise ValueError("a heat map needs at least one finite error; got none.")
     limits = (float(np.nanmin(values)), float(np.nanquantile(values, 0.8)))
-    across = min(3, len(grids))
+    across = 1 if narrow else min(3, len(grids))
     down = -(-len(grids) // across)
     rates = max(len({rate for rate, _ in grid}) for grid in grids.values())
     with styled():
-        size = (max(3.4, (0.62 * rates + 0.7) * across + 0.8), 2.4 * down + 0.2)
-        figure = Figure(figsize=size, layout="constrained")
+        width = PHONE_WIDTH if narrow else max(3.4, (0.62 * rates + 0.7) * across + 0.8)
+        figure = Figure(figsize=(width, 2.4 * down + 0.2), layout="constrained")
         panels = figure.subplots(down, across, squeeze=False).ravel()
         for panel, (name, grid) in zip(panels, grids.items(), strict=False):
-            image = _draw(panel, name, grid, limits)
+            image = _draw(panel, grid, limits)
+            panel.set_title(wrapped(name, width / across - 0.8))
         for panel in panels[len(grids) :]:
             panel.set_visible(False)
         bar = figure.colorbar(image, ax=list(panels), extend="max", shrink=0.9)
@@ -51,7 +52,7 @@ def heat_map_figure(grids: Mapping[str, Grid]) -> Figure:
     return figure
 
 
-def _draw(panel: Axes, name: str, grid: Grid, limits: tuple[float, float]) -> Any:
+def _draw(panel: Axes, grid: Grid, limits: tuple[float, float]) -> Any:
     rates = sorted({rate for rate, _ in grid})
     temperatures = sorted({temperature for _, temperature in grid})
     errors = np.array([[grid.get((r, t), np.nan) for r in rates] for t in temperatures])
@@ -79,5 +80,4 @@ def _draw(panel: Axes, name: str, grid: Grid, limits: tuple[float, float]) -> An
     panel.grid(visible=False)
     for spine in panel.spines.values():
         spine.set_visible(False)
-    panel.set_title(name)
     return image

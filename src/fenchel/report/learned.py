@@ -8,12 +8,12 @@ import torch
 from matplotlib.figure import Figure
 
 from fenchel.objectives import Objective
-from fenchel.report.style import METHOD_COLORS, OTHER_COLORS, styled
+from fenchel.report.style import METHOD_COLORS, styled
 from fenchel.train.meta import Fits
 
 POINTS = 201
 LEARNED_COLOR = "#1f2430"
-FIT_COLORS = {"entropy": METHOD_COLORS["entropy"], "quadratic": OTHER_COLORS[2]}
+FIT_COLORS = {"entropy": METHOD_COLORS["entropy"], "quadratic": "#a4883a"}
 
 
 def learned_figure(

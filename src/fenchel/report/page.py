@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from markupsafe import Markup
@@ -14,7 +15,7 @@ from fenchel.files import write_atomically
 from fenchel.report.curves import online_error_figure, task_loss_figure
 from fenchel.report.errors import error_by_corruption_figure, error_by_severity_figure
 from fenchel.report.heatmap import heat_map_figure
-from fenchel.report.html import render
+from fenchel.report.html import drawn, render
 from fenchel.report.layout import Layout, to_latex, to_markdown
 from fenchel.report.listings import (
     errors_csv,
@@ -25,13 +26,14 @@ from fenchel.report.listings import (
     significance_table,
 )
 from fenchel.report.results import Results, Section
-from fenchel.report.style import FORMATS, as_svg, save
+from fenchel.report.style import FORMATS, palette, save
 
 REFERENCE = "conjugate"
 MOST_PANELS = 15
 MOST_ROWS_IN_A_FIGURE = 10
 
-_CurveFigure = Callable[..., Figure]
+Colors = Mapping[str, str]
+"""The colour of every row of the page: one in all its figures and tables."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +42,27 @@ class NamedFigure:
 
     name: str
     caption: str
-    figure: Figure
+    draw: Callable[..., Figure]
+    """Draws it, given `narrow`: whether it is for a page as narrow as a phone."""
+
+    def on_page(self, prefix: str) -> Markup:
+        """The figure for a page, with ids that begin with `prefix`."""
+        return drawn(lambda narrow: self.draw(narrow=narrow), self.caption, prefix)
 
 
 def write_report(results: Results, out: str | Path, *, reference: str = REFERENCE) -> Path:
     """Write the page to `out`, whole or not at all."""
-    parts = [_section_values(section, n, reference) for n, section in enumerate(results.sections)]
+    colors = colors_of(results)
+    parts = [
+        _section_values(section, number, reference, colors)
+        for number, section in enumerate(results.sections)
+    ]
     text = render(
         "report.html",
         script="sort.js",
         results=results,
         sections=parts,
+        colors=colors,
         numbers=numbers_table(results),
         failures=failures_table(results),
         tracebacks=[(record, record.traceback) for record in results.failures],
@@ -64,11 +76,13 @@ def write_figures(
 ) -> list[Path]:
     """Every figure as PNG, SVG and PDF, every table as LaTeX and Markdown, all numbers as CSV."""
     written = []
+    colors = colors_of(results)
     for number, section in enumerate(results.sections, start=1):
-        for item in figures_of(section):
+        for item in figures_of(section, colors):
+            figure = item.draw()
             for suffix in FORMATS:
                 written.append(Path(folder) / f"{number}-{item.name}.{suffix}")
-                save(item.figure, written[-1])
+                save(figure, written[-1])
         for name, layout in tables_of(section, reference).items():
             for suffix, text in (("tex", to_latex(layout)), ("md", to_markdown(layout))):
                 written.append(Path(folder) / f"{number}-{name}.{suffix}")
@@ -89,26 +103,35 @@ def tables_of(section: Section, reference: str) -> dict[str, Layout]:
     return found if tested is None else {**found, "tests": tested}
 
 
-def figures_of(section: Section) -> list[NamedFigure]:
+def colors_of(results: Results) -> dict[str, str]:
+    """A colour for every row, the same in all sections."""
+    return palette(label for section in results.sections for label in section.configurations)
+
+
+def figures_of(section: Section, colors: Colors) -> list[NamedFigure]:
     """The figures that the records of a section allow."""
     made = []
-    if len(section.configurations) <= MOST_ROWS_IN_A_FIGURE:
+    labels = list(section.configurations)
+    if len(labels) <= MOST_ROWS_IN_A_FIGURE:
         table = section.corruption_table()
         if len(table.columns) > 1:
             caption = "Error by shift: mean and standard deviation over seeds."
-            made.append(NamedFigure("corruptions", caption, error_by_corruption_figure(table)))
+            draw = partial(error_by_corruption_figure, table, colors=colors)
+            made.append(NamedFigure("corruptions", caption, draw))
         if len(section.severities) > 1:
-            figure = error_by_severity_figure(section.by_severity(), list(section.configurations))
-            made.append(NamedFigure("severities", "Error against severity.", figure))
-        made += _curve_figures(section)
+            draw = partial(error_by_severity_figure, section.by_severity(), labels, colors=colors)
+            made.append(NamedFigure("severities", "Error against severity.", draw))
+        made += _curve_figures(section, colors)
     if grids := section.heat_maps():
         caption = "Mean error by learning rate and temperature; the lowest of each panel is framed."
-        made.append(NamedFigure("grid", caption, heat_map_figure(grids)))
+        made.append(NamedFigure("grid", caption, partial(heat_map_figure, grids)))
     return made
 
 
-def _curve_figures(section: Section) -> list[NamedFigure]:
-    kinds: tuple[tuple[str, str, Callable[[Record], Sequence[float]], _CurveFigure], ...] = (
+def _curve_figures(section: Section, colors: Colors) -> list[NamedFigure]:
+    kinds: tuple[
+        tuple[str, str, Callable[[Record], Sequence[float]], Callable[..., Figure]], ...
+    ] = (
         (
             "online-error",
             "Error over the stream so far.",
@@ -133,7 +156,7 @@ def _curve_figures(section: Section) -> list[NamedFigure]:
         if len(labels) == len(section.configurations)
         else " The source is left out: its scale is another."
     )
-    for name, caption, curve_of, draw in kinds:
+    for name, caption, curve_of, figure_of in kinds:
         curves = {key: runs for key, runs in section.curves(curve_of).items() if key[0] in labels}
         caption += hidden
         streams = list(dict.fromkeys(stream for _, stream in curves))
@@ -141,14 +164,17 @@ def _curve_figures(section: Section) -> list[NamedFigure]:
             shown = streams[:MOST_PANELS]
             if len(shown) < len(streams):
                 caption += f" The first {MOST_PANELS} of {len(streams)} streams."
-            made.append(NamedFigure(name, caption, draw(curves, labels, shown)))
+            draw = partial(figure_of, curves, labels, shown, colors=colors)
+            made.append(NamedFigure(name, caption, draw))
     return made
 
 
-def _section_values(section: Section, number: int, reference: str) -> dict[str, object]:
+def _section_values(
+    section: Section, number: int, reference: str, colors: Colors
+) -> dict[str, object]:
     figures = [
-        (item.caption, Markup(as_svg(item.figure, f"s{number}-{k}-")))
-        for k, item in enumerate(figures_of(section))
+        (item.caption, item.on_page(f"s{number}-{k}-"))
+        for k, item in enumerate(figures_of(section, colors))
     ]
     return {
         "title": section.title,
