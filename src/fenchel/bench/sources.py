@@ -97,7 +97,7 @@ class ModelSource:
         return (*code, *weights, *loss)
 
     def digests(self) -> dict[str, str]:
-        """The digests of those of these files that are there, by their names (with folder if two share one)."""
+        """The digests of those that are there, by their names; with the folder where two share a name."""
         files = dict.fromkeys(file for file in self.files() if file.is_file())
         names = [file.name for file in files]
         return {
