@@ -114,6 +114,9 @@ def legend_above(figure: Figure, entries: Mapping[str, Artist], *, most: int) ->
     names = [wrapped(name, width - 0.6) for name in entries]
     longest = max((len(line) for name in names for line in name.splitlines()), default=0)
     columns = max(1, min(most, len(names), int(width / (0.48 + 0.075 * longest))))
+    if 0 < len(names) % columns < columns / 2:  # nearly nothing in the last row: fill all alike
+        rows = -(-len(names) // columns)
+        columns = -(-len(names) // rows)
     figure.legend(list(entries.values()), names, loc="outside upper center", ncols=columns)
 
 
