@@ -336,6 +336,23 @@ def test_the_shares_of_the_classes_add_up_and_source_and_adapted_share_colours(
     assert len(set(inks[0])) == 3
 
 
+def test_a_source_that_was_asked_now_and_then_is_drawn_all_the_same(tmp_path: Path) -> None:
+    silent = dict.fromkeys(("agreement", "source_confidence", "source_class_counts"))
+    batches = [batch(k, **({} if k % 4 == 0 else silent)) for k in range(9)]
+    windows = windows_of(batches, 150, means=signal_names(), counts=True)
+    agreement, confidence, *_ = signals_figure(windows, SIGNALS, COLORS).axes
+    assert agreement.lines[0].get_xdata().tolist() == [0, 4, 8]
+    assert confidence.lines[0].get_xdata().tolist() == [0, 4, 8]
+    assert confidence.lines[1].get_xdata().tolist() == list(range(9))
+    adapted, source = classes_figure(windows, {}).axes
+    for axes in (adapted, source):  # without gaps
+        tops = axes.collections[-1].get_paths()[0].vertices
+        assert tops[tops[:, 1] > 99.9, 0].max() == 8.5
+        assert sum(tops[:, 1] > 99.9) >= 11
+    page = write(tmp_path / "page.html", [row()], batches)
+    assert text_of(page).count("The source was asked at 3 batches.") == 2
+
+
 def test_many_classes_are_a_heat_map() -> None:
     windows = windows_of([batch(k, MOST_AREAS + 1) for k in range(4)], 40, counts=True)
     adapted, source, _ = classes_figure(windows, {}).axes

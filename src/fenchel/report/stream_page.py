@@ -144,7 +144,7 @@ def _figures(
         svg = drawn(draw, title, f"f{len(made)}-")
         made.append({"title": title, "svg": svg, "caption": " ".join(filter(None, captions))})
 
-    together = _together(fine, len(batches))
+    together, asked = _together(fine, len(batches)), _asked(batches)
     if known_signals(fine, [ERROR]):
         add(
             "Error over the stream",
@@ -157,7 +157,7 @@ def _figures(
             "What is predicted",
             lambda narrow: classes_figure(coarse, names, narrow=narrow),
             "A class that takes over from the others is the first sign of a collapse.",
-            "" if coarse.source_counts is not None else "The source was not asked.",
+            asked,
             _left_out_classes(coarse),
             _together(coarse, len(batches)),
         )
@@ -166,9 +166,22 @@ def _figures(
             "How sure, and how far from the source",
             lambda narrow: signals_figure(fine, SIGNALS, colors, narrow=narrow),
             "Classes in use: about how many classes the predictions of a batch are spread over.",
+            asked,
             together,
         )
     return made
+
+
+def _asked(batches: Sequence[Batch]) -> str:
+    """A remark on how often the source predicted too, where it was not at every batch."""
+    count = sum(bool(batch.get("source_class_counts")) for batch in batches)
+    if not count:
+        return "The source was not asked."
+    return (
+        ""
+        if count == len(batches)
+        else f"The source was asked at {_some(count, 'batch', 'batches')}."
+    )
 
 
 def _together(windows: Windows, batches: int) -> str:
