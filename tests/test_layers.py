@@ -15,7 +15,7 @@ SOURCE = Path(fenchel.__file__).parent
 LAYERS = (
     ("_version", "files", "performance", "plugins", "progress"),
     ("names",),
-    ("options",),
+    ("options", "own_code"),
     ("losses", "data", "models"),
     ("objectives",),
     ("adapters",),

@@ -173,7 +173,7 @@ def _opened(model: Checkpoint | str | Path, trained_with: Any) -> tuple[nn.Modul
     if not isinstance(model, Checkpoint):
         return model, trained_with  # refused as what it is
     if trained_with is None:
-        trained_with = model.loss_spec
+        trained_with = model.loss_spec or None
         logger.info("trained with %s, says the checkpoint", trained_with)
     return model.model, trained_with
 

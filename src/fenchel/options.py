@@ -19,6 +19,15 @@ REQUIRED = dataclasses.MISSING
 """Marks an option that has no default."""
 
 
+def key_or_index(text: str) -> str | int:
+    """Where the logits are in what a network returns, as users write it: a key, or a position.
+
+    >>> key_or_index("scores"), key_or_index("0"), key_or_index("-1")
+    ('scores', 0, -1)
+    """
+    return int(text) if text.removeprefix("-").isdigit() else text
+
+
 class Configurable:
     """What a method and an objective share: they are made from options, for a model's training loss.
 

@@ -1,7 +1,7 @@
 """Plugins: plain Python files that register losses, objectives, methods and more of the user's own.
 
 A file is named by its content: loaded twice it runs once, changed it is another plugin. Results remember
-the digest of every plugin they depend on.
+the digest of every plugin they depend on. What goes wrong in the user's own code is told in one line.
 """
 
 from __future__ import annotations
@@ -10,15 +10,21 @@ import hashlib
 import importlib.util
 import sys
 import threading
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 
 _LOADED: dict[str, Plugin] = {}
 _RUNNING = threading.local()
 _ONE_AT_A_TIME = threading.RLock()
+
+
+class OwnCodeError(ImportError, ValueError):
+    """The user's own code failed; the message says in which file, on which line, and what it said."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,17 @@ class Plugin:
         """A hash of the content."""
         return hashlib.blake2b(self.source, digest_size=16).hexdigest()
 
-    def load(self) -> None:
-        """Run the code, once in this process."""
+    def load(self) -> ModuleType:
+        """Run the code, once in this process; the module that it made."""
         with _ONE_AT_A_TIME:
             if self.digest not in _LOADED:
                 _run(self)
                 _LOADED[self.digest] = self
+            return sys.modules[self._module_name]
+
+    @property
+    def _module_name(self) -> str:
+        return f"fenchel_plugin_{self.digest}"
 
 
 def load_plugin(path: str | Path) -> Plugin:
@@ -75,20 +86,51 @@ def running_plugin() -> Plugin | None:
 
 
 def _run(plugin: Plugin) -> None:
-    name = f"fenchel_plugin_{plugin.digest}"
+    name = plugin._module_name
     spec = importlib.util.spec_from_file_location(name, plugin.path)
     if spec is None:
         raise ImportError(f"{plugin.path} cannot be imported as a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look a class's module up there
     try:
-        with _marked(plugin), _beside(Path(plugin.path)):
+        with _marked(plugin), blaming(plugin.path), beside(plugin.path):
             exec(compile(plugin.source, plugin.path, "exec"), module.__dict__)
-    except BaseException as error:
+    except BaseException:
         del sys.modules[name]
-        if isinstance(error, SyntaxError | ImportError):
-            raise ImportError(f"the plugin {plugin.path} cannot be loaded: {error}.") from error
         raise
+
+
+@contextmanager
+def blaming(file: str | Path) -> Iterator[None]:
+    """Whatever goes wrong within the block, where code of `file` runs, is told in one line."""
+    try:
+        yield
+    except OwnCodeError:
+        raise
+    except (Exception, SystemExit) as error:
+        said = " ".join(str(error).split()) or "nothing"
+        raise OwnCodeError(
+            f"{_place(error, Path(file))}: your code failed with {type(error).__name__}: "
+            f"{said.removesuffix('.')}. Mend it; FENCHEL_DEBUG=1 shows the traceback."
+        ) from error
+
+
+def _place(error: BaseException, file: Path) -> str:
+    """The file and line of the user's code that failed: the deepest in the folder of `file`."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{shown(Path(error.filename))}, line {error.lineno}"
+    frames = [
+        (Path(frame.f_code.co_filename), line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    own = [(path, line) for path, line in frames if path.parent == file.parent]
+    return f"{shown(own[-1][0])}, line {own[-1][1]}" if own else shown(file)
+
+
+def shown(file: Path) -> str:
+    """A path as people write it: relative to the current folder if it lies below it."""
+    here = Path.cwd()
+    return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
 @contextmanager
@@ -101,10 +143,11 @@ def _marked(plugin: Plugin) -> Iterator[None]:
 
 
 @contextmanager
-def _beside(file: Path) -> Iterator[None]:
-    """Within the block, a plugin may import the files beside it."""
-    sys.path.insert(0, str(file.parent))
+def beside(file: str | Path) -> Iterator[None]:
+    """Within the block, code of `file` may import the files beside it."""
+    folder = str(Path(file).parent)
+    sys.path.insert(0, folder)
     try:
         yield
     finally:
-        sys.path.remove(str(file.parent))
+        sys.path.remove(folder)

@@ -14,6 +14,7 @@ from fenchel.bench.executors.serial import Serial
 from fenchel.bench.plan import make_plan
 from fenchel.bench.record import Record
 from fenchel.bench.running import run_job
+from fenchel.bench.sources import ModelSource
 from fenchel.bench.store import Store
 from fenchel.bench.watching import LiveWatcher, PlainWatcher
 
@@ -49,7 +50,7 @@ class Counting(Executor):
 def broken(plan, position=0):
     """The plan with a checkpoint missing for one of its cells."""
     jobs = list(plan.jobs)
-    jobs[position] = dataclasses.replace(jobs[position], checkpoint="nowhere.safetensors")
+    jobs[position] = dataclasses.replace(jobs[position], model=ModelSource("nowhere.safetensors"))
     return dataclasses.replace(plan, jobs=tuple(jobs))
 
 

@@ -15,8 +15,9 @@ from fenchel.bench.driver import run_plan
 from fenchel.bench.executors import EXECUTORS, make_executor, processes
 from fenchel.bench.exports import as_csv
 from fenchel.bench.plan import make_plan
+from fenchel.bench.sources import ModelSource
 from fenchel.bench.store import Store
-from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice
+from fenchel.bench.sweep import DataChoice, MethodChoice, ModelChoice, StreamChoice
 
 EXPECTED = ("processes", "ray", "serial")
 
@@ -35,19 +36,40 @@ def csv_of(tmp_path_factory):
     return run
 
 
+OWN_CODE = """
+from torch import nn
+
+def build(width):
+    return nn.Sequential(
+        nn.Conv2d(1, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Flatten(), Head(36 * width)
+    )
+
+class Head(nn.Linear):
+    def __init__(self, features):
+        super().__init__(features, 10)
+
+def cross_entropy(h, y):
+    return -(y * h.log_softmax(-1)).sum(-1)
+"""
+
+
 @pytest.fixture
-def plan(make_sweep):
-    """Cells of every kind: a moving network, views, a stream over shifts; and two that fail."""
+def plan(make_sweep, tmp_path):
+    """Cells of every kind: a moving network, views, a stream over shifts, own code; and two that fail."""
+    (tmp_path / "own.py").write_text(OWN_CODE)
+    code = f"{tmp_path / 'own.py'}:"
+    own = ModelChoice(name=f"{code}build:width=4", trained_with=f"{code}cross_entropy")
     methods = [MethodChoice(name=name) for name in ("source", "bn", "hard", "memo", "conjugate")]
     reset = make_plan(make_sweep(methods=methods))
     continual = make_plan(
         make_sweep(methods=methods[-1:], stream=StreamChoice(batch_size=30, setting="continual"))
     )
     clean = make_plan(make_sweep(methods=methods[:2], data=[DataChoice(name="sklearn-digits")]))
-    jobs = [*reset.jobs, *continual.jobs, *clean.jobs]
+    own_code = make_plan(make_sweep(methods=methods[-1:], checkpoints=[], models=[own]))
+    jobs = [*reset.jobs, *continual.jobs, *clean.jobs, *own_code.jobs]
     wrong_cell = dataclasses.replace(jobs[0].cell, model_digest="0" * 64)
     jobs[0] = dataclasses.replace(jobs[0], cell=wrong_cell)
-    jobs[1] = dataclasses.replace(jobs[1], checkpoint="gone.safetensors")
+    jobs[1] = dataclasses.replace(jobs[1], model=ModelSource("gone.safetensors"))
     return dataclasses.replace(reset, jobs=tuple(jobs), requests=())
 
 
@@ -57,7 +79,7 @@ def test_the_executors_are_registered():
 
 def test_processes_give_the_results_of_serial_with_one_worker_and_with_two(plan, csv_of):
     serial = csv_of(plan, "serial", 1)
-    assert serial.count(",failed,ValueError: the checkpoint must not change") == 1
+    assert serial.count(",failed,ValueError: the model must not change") == 1
     assert serial.count(",failed,") == 2
     assert serial.count(",done,") == len(plan.jobs) - 2
     assert csv_of(plan, "processes", 1) == serial
@@ -142,7 +164,7 @@ class Deadly:
 
 def test_a_cell_that_kills_every_worker_fails_and_the_others_go_on(plan, monkeypatch):
     monkeypatch.setattr(processes, "ATTEMPTS", 2)
-    deadly = dataclasses.replace(plan.jobs[3], checkpoint=Deadly())
+    deadly = dataclasses.replace(plan.jobs[3], model=Deadly())
     with make_executor("processes", 2) as executor:
         executor.submit(deadly)
         executor.submit(plan.jobs[2])

@@ -46,6 +46,9 @@ CHANGES = {
     "parameters": ("conv",),
     "episodic": True,
     "plugins": {"my_method.py": "d3"},
+    "model_files": {"network.py": "d4"},
+    "logits": 0,
+    "dim": 1,
 }
 
 

@@ -10,7 +10,7 @@ import torch
 import fenchel
 from fenchel.bench.plan import make_plan
 from fenchel.bench.running import run_cell, run_job, seconds_per_sample
-from fenchel.bench.sources import RememberingReader, ingredients, opened_shift
+from fenchel.bench.sources import ModelSource, RememberingReader, ingredients, opened_shift
 from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice
 from fenchel.data.stream import Stream
 from fenchel.losses import parse
@@ -108,7 +108,7 @@ def test_labels_are_revealed_after_the_prediction_only(jobs, monkeypatch):
 
 
 def test_whatever_goes_wrong_becomes_a_record(jobs):
-    broken = dataclasses.replace(jobs[0], checkpoint="nowhere.safetensors")
+    broken = dataclasses.replace(jobs[0], model=ModelSource("nowhere.safetensors"))
     record = run_job(broken)
     assert record.status == "failed"
     assert record.error.startswith("FileNotFoundError: ")
@@ -124,7 +124,7 @@ def test_a_checkpoint_that_is_replaced_fails_the_cells_to_come(make_sweep, make_
     make_network(path, seed=1)
     record = run_job(second)
     assert record.status == "failed"
-    assert "the checkpoint must not change during a sweep" in record.error
+    assert "the model must not change during a sweep" in record.error
     again = make_plan(make_sweep(checkpoints=[str(path)])).jobs[1]
     assert again.cell.key != second.cell.key
     assert run_job(again).status == "done"

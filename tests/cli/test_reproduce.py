@@ -13,7 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fenchel.bench.sources import opened_checkpoint, opened_file, opened_shift
+from fenchel.bench.sources import opened_file, opened_model, opened_shift
 from fenchel.cli import app, main
 from fenchel.data import DATASETS
 from fenchel.data.home import dataset_folder
@@ -24,7 +24,7 @@ from fenchel.paper import PRESETS
 @pytest.fixture(autouse=True)
 def _nothing_opened_before() -> None:
     """A process keeps what it opened, by name; here the same names mean other files in every test."""
-    for kept in (opened_checkpoint, opened_file, opened_shift):
+    for kept in (opened_model, opened_file, opened_shift):
         kept.cache_clear()
 
 

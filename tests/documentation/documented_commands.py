@@ -23,6 +23,9 @@ class Adjusted:
 
 
 AS_IT_IS = Adjusted()
+OF_TEN_CLASSES = Adjusted(
+    {"my_net.py:build": "my_net.py:build:classes=10", "net.pt": "net-cifar10.pt"}
+)
 ONE_TRIAL = "--learning-rate 0.01 --learning-rate 0.001 --temperature 1"
 
 RUN = {
@@ -38,6 +41,8 @@ RUN = {
     "fenchel bench status sweep.toml": AS_IT_IS,
     "fenchel bench sweep.toml --dry-run": AS_IT_IS,
     "fenchel bench sweep.toml --limit 500": AS_IT_IS,
+    "fenchel bench sweep.toml --model my_net.py:build --weights net.pt --trained-with "
+    "poly:epsilon=6": OF_TEN_CLASSES,
     "fenchel bench sweep.toml --workers 2": Adjusted(without=("sweep.sqlite*",)),
     "fenchel data list": AS_IT_IS,
     "fenchel data list [--json]": Adjusted({"[--json]": "--json"}),
@@ -57,6 +62,8 @@ RUN = {
     "fenchel meta train --checkpoint runs/ce --data cifar10-c --task-loss cross-entropy "
     "--out runs/meta-ce": Adjusted(more=SHORT, without=("runs/meta-ce",)),
     "fenchel meta train --checkpoint source.safetensors --data cifar10": Adjusted(more=SHORT),
+    "fenchel meta train --model my_net.py:build --weights runs/own --data cifar10-c "
+    "--out runs/meta-own": Adjusted(more=SHORT, without=("runs/meta-own",)),
     "fenchel report results.sqlite --out report.html": AS_IT_IS,
     "fenchel report sweep.sqlite --figures figures --format latex": AS_IT_IS,
     "fenchel report sweep.sqlite --out report.html": AS_IT_IS,
@@ -76,6 +83,13 @@ RUN = {
     "fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6 --epochs 20 --seed 0 "
     "--out runs/poly": Adjusted(
         more="--epochs 1 --limit 20 --batch-size 20", without=("runs/poly",)
+    ),
+    "fenchel train --data cifar10 --model my_net.py:build --loss poly:epsilon=6 --out runs/own": Adjusted(
+        more="--epochs 1 --limit 20 --batch-size 20", without=("runs/own",)
+    ),
+    "fenchel tune sweep.toml --model my_net.py:build --weights net.pt --trained-with "
+    "poly:epsilon=6": Adjusted(
+        OF_TEN_CLASSES.instead, f"{ONE_TRIAL} --optimizer sgd --store own.sqlite --out own.json"
     ),
     "fenchel tune sweep.toml --optimizer sgd --limit 2000 --final-limit 5000": Adjusted(
         more=ONE_TRIAL

@@ -24,9 +24,9 @@ NET = """
 from torch import nn
 
 
-def build():
+def build(classes=2):
     layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4, 2))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4, classes))
 """
 LOSSES = """
 def focal(h, y):
@@ -40,6 +40,8 @@ PREPARED = (
     "fenchel bench import results.sqlite results.csv",
     f"fenchel meta train --checkpoint runs/ce --data cifar10-c {SHORT} --out runs/meta-ce",
     "fenchel meta fit runs/meta-ce",
+    "fenchel train --data cifar10 --model my_net.py:build --loss poly:epsilon=6 --out runs/own "
+    "--epochs 1 --limit 20 --batch-size 20",
 )
 """What earlier commands of the documentation leave behind for later ones."""
 
@@ -104,9 +106,10 @@ def _write_code(folder: Path) -> None:
     (folder / "my_method.py").write_text(method + "\n")
     space: dict[str, object] = {}
     exec(NET, space)
-    network = space["build"]()  # type: ignore[operator]
-    assert isinstance(network, nn.Module)
-    torch.save(network.state_dict(), folder / "net.pt")
+    for name, arguments in {"net.pt": {}, "net-cifar10.pt": {"classes": 10}}.items():
+        network = space["build"](**arguments)  # type: ignore[operator]
+        assert isinstance(network, nn.Module)
+        torch.save(network.state_dict(), folder / name)
 
 
 def _write_sweep(path: Path) -> None:

@@ -39,8 +39,10 @@ def test_the_code_of_a_page_runs(
 
 def test_the_sweep_of_the_documentation_is_planned_as_it_stands(workplace: Path) -> None:
     page = next(page for page in PAGES if page.name == "benchmark.md")
-    whole, tuned = blocks(page, "toml")
+    whole, own, tuned = blocks(page, "toml")
     Path("whole.toml").write_text(whole)
     sweep = read_sweep(Path("whole.toml"))
     assert len(make_plan(sweep).jobs) == 3 * 15 * ((2 + 3 * 4) + (2 + 4))
+    Path("own.toml").write_text(f"{whole}\n{own}")
+    assert [choice.name for choice in read_sweep("own.toml").models] == ["my_net.py:build"]
     assert "tuned" in tuned

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fenchel.bench.sources import opened_checkpoint, opened_file, opened_shift
+from fenchel.bench.sources import opened_file, opened_model, opened_shift
 from fenchel.data import DATASETS
 from fenchel.data.home import dataset_folder
 from fenchel.models import Checkpoint, Metadata, build
@@ -19,7 +19,7 @@ CLASSES = tuple("0123456789")
 @pytest.fixture(autouse=True)
 def _nothing_opened_before() -> None:
     """A process keeps what it opened, by name; here the same names mean other files in every test."""
-    for kept in (opened_checkpoint, opened_file, opened_shift):
+    for kept in (opened_model, opened_file, opened_shift):
         kept.cache_clear()
 
 

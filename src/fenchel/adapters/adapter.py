@@ -15,6 +15,7 @@ from fenchel.adapters import guards
 from fenchel.adapters.compiled import uncompiled
 from fenchel.adapters.core import Core, Settings
 from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.seen import stream_statistics
 from fenchel.adapters.session import Health, Mode, Session
 from fenchel.adapters.state import State
 from fenchel.adapters.step import Step
@@ -47,6 +48,14 @@ class Adapter(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adapt to the batch and predict it: the model's own signature and output."""
         return self._own(*args, **kwargs)
+
+    def source_prediction(self, *args: Any, **kwargs: Any) -> Any:
+        """What the source model returns, its own statistics included. Nothing is learnt or counted."""
+        return self._own.source_prediction(*args, **kwargs)
+
+    def unmoved_prediction(self, *args: Any, **kwargs: Any) -> Any:
+        """What the source's parameters give under the statistics of the adapter: no update counts."""
+        return self._own.unmoved_prediction(*args, **kwargs)
 
     def session(self) -> Session:
         """A stream of its own on this network, from the source on. It costs no copy of the weights.
@@ -121,12 +130,14 @@ class Adapter(nn.Module):
         return self.core.in_preferred_memory(inputs)
 
     def adapted_model(self) -> nn.Module:
-        """A separate copy of the model that carries the adapted parameters and mixed statistics.
+        """A separate copy of the model that predicts alone as the adapter does: use it without this library.
 
-        With `statistics="batch"` the copy still holds the source's running statistics.
+        It carries the adapted parameters and the statistics of the stream: those that the adapter mixes,
+        or, where it uses each batch's own, those of all recent batches together.
         """
         twin = copy.deepcopy(uncompiled(self.model))
-        moved = {**self.state.parameters, **self.state.statistics}
+        state = self.state
+        moved = {**state.parameters, **stream_statistics(state.seen), **state.statistics}
         twin.load_state_dict(moved, strict=False)
         return twin
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from fenchel.adapters.normalization import (
     Statistics,
     mix_in_statistics,
     mixed_names,
+    note_statistics,
     recorded_statistics,
     skeleton,
     use_batch_statistics,
@@ -41,6 +42,8 @@ class Network:
     """`functional_call`, or its compiled form."""
     reuse: Reuse | None = None
     """What the passes over one batch share, where the modules are run as they are."""
+    noted: Mapping[str, Tensor] = field(default_factory=dict)
+    """The batch's statistics in the latest pass, where layers use them."""
 
     def __call__(self, moving: Tensors, inputs: Inputs) -> Any:
         """The model's output with the moving tensors in place of its own."""
@@ -129,7 +132,10 @@ class Blueprint:
         source = Network(skeleton(self.model), self.fixed, self.scratch, self.run)
         moving, mixing = source, None
         if self.statistics == "batch":
-            moving = replace(source, module=use_batch_statistics(skeleton(self.model)))
+            twin = use_batch_statistics(skeleton(self.model))
+            noted = note_statistics(twin)
+            kept = {name: value for name, value in self.fixed.items() if name not in noted}
+            moving = replace(source, module=twin, fixed=kept, noted=noted)
         elif not isinstance(self.statistics, str) and self.mixes:
             twin = mix_in_statistics(skeleton(self.model), self.statistics)
             # Never compiled: the compiler takes modules that differ in their hooks for the same.
@@ -139,7 +145,7 @@ class Blueprint:
             twin = moving.module if moving is not source else skeleton(self.model)
             if self.winograd:
                 use_winograd(twin)
-            moving = replace(source, module=twin, reuse=Reuse(twin, self.moving))
+            moving = replace(moving, module=twin, reuse=Reuse(twin, self.moving))
         return Networks(source, moving, mixing)
 
 

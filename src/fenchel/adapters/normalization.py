@@ -96,6 +96,23 @@ def use_batch_statistics(twin: nn.Module) -> nn.Module:
     return twin
 
 
+def note_statistics(twin: nn.Module) -> dict[str, Tensor]:
+    """Let layers that use the batch's statistics note them, in tensors that every pass overwrites.
+
+    They come at no cost: the layer computes them anyway. The variance is the unbiased one.
+    """
+    noted = {}
+    for name, layer in batch_norm_layers(twin).items():
+        if layer.running_mean is None or layer.running_var is None:
+            continue
+        layer.track_running_stats = True
+        layer.momentum = 1.0
+        for buffer, value in layer.named_buffers(recurse=False):
+            setattr(layer, buffer, torch.zeros_like(value))
+            noted[f"{name}.{buffer}".removeprefix(".")] = getattr(layer, buffer)
+    return noted
+
+
 def mixed_names(model: nn.Module) -> list[str]:
     """The running statistics that batches may enter, by name."""
     names = []

@@ -98,6 +98,25 @@ class Session:
             self.state = state
             return output
 
+    def source_prediction(self, *args: Any, **kwargs: Any) -> Any:
+        """What the source model returns, its own statistics included. Nothing is learnt or counted."""
+        self._require_loaded()
+        with torch.inference_mode(False), torch.no_grad(), guards.no_autocast_cache():
+            inputs = Inputs(*pytree.tree_map_only(Tensor, ordinary, (args, kwargs)))
+            core = self._owner.core
+            return core.step.source_output(core.in_preferred_memory(inputs))
+
+    def unmoved_prediction(self, *args: Any, **kwargs: Any) -> Any:
+        """What the source's parameters give under the statistics of the adapter: no update counts.
+
+        Nothing is learnt or counted.
+        """
+        self._require_loaded()
+        with torch.inference_mode(False), torch.no_grad(), guards.no_autocast_cache():
+            inputs = Inputs(*pytree.tree_map_only(Tensor, ordinary, (args, kwargs)))
+            core = self._owner.core
+            return core.step.unmoved_output(self.state, core.in_preferred_memory(inputs))
+
     def _met(self, core: Core, state: State, inputs: Inputs) -> tuple[State, Any]:
         """The state and the output after a batch of finite samples."""
         size = len(inputs)

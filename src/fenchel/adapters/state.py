@@ -28,6 +28,8 @@ class State:
     counts: Tensors
     memory: Tensors = field(default_factory=dict)
     """What the method remembers: empty before the first batch, and for most methods ever after."""
+    seen: Tensors = field(default_factory=dict)
+    """The statistics of the batches since the last reset, and the number of their `samples`."""
     step: int = 0
     """Batches since the last reset: seeds whatever is drawn at random."""
     batches: int = 0
@@ -49,6 +51,7 @@ class State:
             moments=each(self.moments),
             counts=each(self.counts),
             memory=each(self.memory),
+            seen=each(self.seen),
         )
 
     def flattened(self) -> Tensors:
@@ -70,7 +73,8 @@ class State:
 
         def optional(name: str) -> bool:
             memory = remembers and name.startswith("memory.")
-            return memory or name in _ADDED_LATER or self._comes_and_goes(name)
+            added = name in _ADDED_LATER or name.startswith("seen.")
+            return memory or added or self._comes_and_goes(name)
 
         own = self.flattened()
         missing = [name for name in own if name not in flat and not optional(name)]
@@ -111,6 +115,7 @@ class State:
             moments=groups.get("moments", empty),
             counts=groups["counts"],
             memory=groups.get("memory", empty),
+            seen=groups.get("seen", empty),
             **host,
         )
 

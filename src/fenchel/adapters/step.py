@@ -21,6 +21,7 @@ from fenchel.adapters.network import Networks, Workshop
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.outputs import Scores
 from fenchel.adapters.passes import Gradient, Passes, all_finite, chosen
+from fenchel.adapters.seen import with_batch
 from fenchel.adapters.state import State, Tensors
 
 Trace = list[tuple[State, Gradient]]
@@ -51,7 +52,8 @@ class Step:
             after = self._updated(networks, before, passes) if update else before
             shown = before if self.predict == "before" else after
             output = self.method.output(passes, shown, inputs)
-        return replace(after, step=state.step + 1), output
+            seen = with_batch(after.seen, networks.moving.noted, len(inputs))
+        return replace(after, seen=seen, step=state.step + 1), output
 
     def adapt(self, state: State, inputs: Inputs, *, trace: Trace | None = None) -> State:
         """Adapt on one batch without predicting it; `trace` takes in every step of the optimiser."""
@@ -69,6 +71,11 @@ class Step:
         """The prediction of the source model."""
         with torch.no_grad(), self.workshop.lent() as networks:
             return networks.source({}, inputs)
+
+    def unmoved_output(self, state: State, inputs: Inputs) -> Any:
+        """The prediction of the source's parameters under the statistics of the adapter."""
+        with torch.no_grad(), self.passes(state, inputs) as passes:
+            return passes.output(passes.source, inputs)
 
     @contextmanager
     def passes(self, state: State, inputs: Inputs) -> Iterator[Passes]:

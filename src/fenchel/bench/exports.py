@@ -10,7 +10,7 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,14 @@ _TEXTS = {
 _OPTIONAL_TEXTS = {item.name for item in dataclasses.fields(Cell) if item.type == "str | None"}
 
 
-_NOT_ALWAYS = ("plugins",)
+_NOT_ALWAYS = ("plugins", "model_files", "logits", "dim")
 """Columns that an export has only where some row has something in them."""
 
 
-def columns(*, timings: bool = False, plugins: bool = False) -> tuple[str, ...]:
-    """The columns of an export, in order."""
+def columns(*, timings: bool = False, also: Collection[str] = ()) -> tuple[str, ...]:
+    """The columns of an export, in order; those that it does not always have are named in `also`."""
     result = ("key", "error_percent", "asked", *_CELL_FIELDS, *_RESULT_FIELDS)
-    result = result if plugins else tuple(name for name in result if name not in _NOT_ALWAYS)
+    result = tuple(name for name in result if name in also or name not in _NOT_ALWAYS)
     return (*result, *MEASURED) if timings else result
 
 
@@ -65,8 +65,13 @@ def rows(store: Store, *, timings: bool = False) -> Iterator[dict[str, Any]]:
 
 def columns_of(store: Store, *, timings: bool = False) -> tuple[str, ...]:
     """The columns that an export of this store has."""
-    plugins = any(record.cell.plugins for record in store.records())
-    return columns(timings=timings, plugins=plugins)
+    used = {
+        name
+        for record in store.records()
+        for name in _NOT_ALWAYS
+        if getattr(record.cell, name) not in (None, {})
+    }
+    return columns(timings=timings, also=used)
 
 
 def as_csv(store: Store, *, timings: bool = False) -> str:

@@ -7,27 +7,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fenchel.adapters import METHODS
+from fenchel.adapters import METHODS, Scores
 from fenchel.bench.canonical import ADAPTATION_DEFAULTS, canonical_settings
 from fenchel.bench.record import Cell, CellShift
 from fenchel.bench.sources import (
     Job,
+    ModelSource,
     ShiftSource,
-    opened_checkpoint,
+    opened_model,
     opened_shift,
     shift_sources,
-    written_at,
 )
-from fenchel.bench.sweep import DataChoice, MethodChoice, Sweep
+from fenchel.bench.sweep import DataChoice, MethodChoice, ModelChoice, Sweep
 from fenchel.bench.tuned import Tuned, read_tuned
 from fenchel.data import DATASETS
 from fenchel.data.corruptions import CORRUPTIONS
 from fenchel.data.stream import Shift, Stream
-from fenchel.losses import LOSSES, parse
+from fenchel.losses import LOSSES, Loss, open_loss
 from fenchel.models import MODELS, Checkpoint
-from fenchel.models.places import resolve
 from fenchel.names import Registry, parse_spec
+from fenchel.own_code import label_of
 from fenchel.plugins import loaded_plugins
+from fenchel.train.outputs import first_images, logits_of
 
 GIVEN = "given"
 """How hyper-parameters were chosen, unless a file of `fenchel tune` says otherwise."""
@@ -48,6 +49,8 @@ class Plan:
 
     jobs: tuple[Job, ...]
     requests: tuple[Request, ...]
+    cautions: tuple[str, ...] = ()
+    """What its user should know of the models."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -57,10 +60,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Source:
-    path: Path
-    name: str
+    choice: ModelChoice
+    opened_from: ModelSource
     checkpoint: Checkpoint
     digest: str
+    loss: Loss
+
+    @property
+    def loss_label(self) -> str:
+        return label_of(self.checkpoint.loss_spec)
 
 
 @dataclass(frozen=True)
@@ -75,36 +83,42 @@ class _Configuration:
 def make_plan(sweep: Sweep, *, limit: int | None = None, device: str = "cpu") -> Plan:
     """The jobs of a sweep; `limit` images per shift instead of the sweep's own limit.
 
-    Opens every checkpoint and data set, so whatever is missing is reported before anything runs.
+    Opens every model and data set, so whatever is missing is reported before anything runs.
     """
-    plugins = loaded_plugins()
     jobs: dict[str, Job] = {}
     requests: dict[Request, None] = {}
-    sources = [_open_source(name, sweep.folder, device) for name in sweep.checkpoints]
+    sources = [_open_source(choice, sweep.folder, device) for choice in sweep.sources]
+    plugins = loaded_plugins()  # among them the code of these sources
     tuned = _read_all_tuned(sweep.methods)
     configurations = [list(_configurations(sweep, source, tuned)) for source in sources]
     for data in sweep.data:
         data = data if limit is None else replace(data, limit=limit)
         for shifts in _streams(data, sweep.stream.setting):
             for source, its_configurations in zip(sources, configurations, strict=True):
-                _check_fit(source, data, shifts)
+                _check_fit(source, data, opened_shift(shifts[0]), device)
                 for seed in sweep.seeds:
                     base, samples = _base(sweep, data, shifts, source, seed)
                     for configuration in its_configurations:
                         cell = Cell(**base, **configuration.fields)
                         cell = replace(cell, plugins=_plugins_of(cell))
-                        job = Job(cell, str(source.path), shifts, samples, device, plugins)
+                        job = Job(cell, source.opened_from, shifts, samples, device, plugins)
                         jobs.setdefault(cell.key, job)
                         requests.setdefault(
                             Request(cell.key, configuration.name, configuration.selection)
                         )
-    return Plan(tuple(jobs.values()), tuple(requests))
+    cautions = tuple(source.checkpoint.caution for source in sources if source.checkpoint.caution)
+    return Plan(tuple(jobs.values()), tuple(requests), cautions)
 
 
-def _open_source(name: str, folder: Path, device: str) -> _Source:
-    path = resolve(name, folder)
-    checkpoint, digest = opened_checkpoint(str(path), device, written_at(path))
-    return _Source(path, name, checkpoint, digest)
+def _open_source(choice: ModelChoice, folder: Path, device: str) -> _Source:
+    opened_from = ModelSource.of(choice, folder)
+    checkpoint, digest = opened_model(opened_from, device, opened_from.written())
+    if not checkpoint.loss_spec:
+        raise ValueError(
+            f"a benchmark needs the loss that the model was trained with; {choice.name} does not tell it. "
+            "Pass trained_with=, for example trained_with=cross-entropy."
+        )
+    return _Source(choice, opened_from, checkpoint, digest, open_loss(checkpoint.loss_spec))
 
 
 def _read_all_tuned(methods: Sequence[MethodChoice]) -> dict[str, Tuned]:
@@ -115,7 +129,6 @@ def _configurations(
     sweep: Sweep, source: _Source, tuned: dict[str, Tuned]
 ) -> Iterator[_Configuration]:
     """Every method at every point of its grid."""
-    loss = parse(source.checkpoint.loss_spec)
     defaults = {
         name: getattr(sweep.stream, name)
         for name in ADAPTATION_DEFAULTS
@@ -126,14 +139,14 @@ def _configurations(
         if choice.tuned is not None:
             found = tuned[choice.tuned]
             chosen = found.settings_for(
-                source.checkpoint.metadata.architecture, source.checkpoint.loss_spec, choice.name
+                source.checkpoint.metadata.architecture, source.loss_label, choice.name
             )
             selection = found.selection
         for settings in choice.settings():
             fields = canonical_settings(
                 choice.name,
                 {**defaults, **chosen, **settings},
-                loss,
+                source.loss,
                 source.checkpoint.preprocessing,
             )
             yield _Configuration(choice.name, selection, fields)
@@ -176,9 +189,12 @@ def _base(
         "limit": limit,
         "seed": seed,
         "architecture": source.checkpoint.metadata.architecture,
-        "loss": source.checkpoint.loss_spec,
+        "loss": source.loss_label,
         "model_digest": source.digest,
-        "checkpoint": source.name,
+        "model_files": source.opened_from.digests(),
+        "logits": source.choice.logits,
+        "dim": source.choice.dim,
+        "checkpoint": label_of(source.choice.name),
     }
     return fields, stream.samples
 
@@ -187,7 +203,7 @@ def _plugins_of(cell: Cell) -> dict[str, str]:
     """The plugin files without which there would be no such cell, with their digests."""
     names: list[tuple[Registry[Any], str]] = [
         (METHODS, cell.method),
-        (LOSSES, parse_spec(cell.loss)[0]),
+        (LOSSES, cell.loss.partition(":")[0]),
         (DATASETS, parse_spec(cell.data)[0]),
         (MODELS, cell.architecture),
         *((CORRUPTIONS, shift.name) for shift in cell.shifts),
@@ -200,12 +216,19 @@ def _facts(shift: Shift) -> CellShift:
     return CellShift(**shift.record())
 
 
-def _check_fit(source: _Source, data: DataChoice, sources: tuple[ShiftSource, ...]) -> None:
-    """Refuse a model that cannot predict the classes of the data."""
-    classes = opened_shift(sources[0]).dataset.classes
-    if len(source.checkpoint.classes) != len(classes):
+def _check_fit(source: _Source, data: DataChoice, shift: Shift, device: str) -> None:
+    """Refuse a model that cannot predict the classes of the data.
+
+    A checkpoint tells how many it has; any other network is fed two images.
+    """
+    classes, found = len(shift.dataset.classes), len(source.checkpoint.classes)
+    if source.checkpoint.files or not found:
+        where = Scores(source.choice.logits, source.choice.dim)
+        logits = logits_of(source.checkpoint.model, first_images(shift, device), where)
+        fits = logits.shape[-1] == source.loss.labels.scores(classes)
+        found = classes if fits else logits.shape[-1]
+    if found != classes:
         raise ValueError(
-            f"model and data must agree in the number of classes; {source.name} has "
-            f"{len(source.checkpoint.classes)}, {data.name} has {len(classes)}. Leave one of them out "
-            "of the sweep."
+            f"model and data must agree in the number of classes; {source.choice.name} has {found}, "
+            f"{data.name} has {classes}. Leave one of them out of the sweep."
         )

@@ -27,6 +27,7 @@ Plain = None | bool | int | float | str | Sequence["Plain"]
 Status = Literal["done", "failed"]
 
 _IF_ANY = {"if_any": True}  # a field that is part of the key only where it is not empty
+_IF_SET = {"if_set": True}  # a field that is part of the key only where it is not None
 _LABEL = {"label": True}  # a field for people, which decides nothing and is no part of the key
 
 
@@ -66,6 +67,8 @@ class Cell:
         options: those of the method's objective, such as `threshold` or `q`, defaults included.
         temperature, optimizer, learning_rate: None where no parameter moves.
         plugins: the files that brought the method, loss or data set, with digests of their content.
+        model_files: the files of a network that is no checkpoint (code, weights, loss), with digests.
+        logits, dim: where the logits are in what the network returns, and the axis of their classes.
         checkpoint: label: the name of the checkpoint.
     """
 
@@ -92,6 +95,9 @@ class Cell:
     parameters: str | tuple[str, ...] = "normalization"
     episodic: bool = False
     plugins: Mapping[str, str] = field(default_factory=dict, metadata=_IF_ANY)
+    model_files: Mapping[str, str] = field(default_factory=dict, metadata=_IF_ANY)
+    logits: str | int | None = field(default=None, metadata=_IF_SET)
+    dim: int | None = field(default=None, metadata=_IF_SET)
     checkpoint: str = field(default="", metadata=_LABEL)
 
     @cached_property
@@ -251,6 +257,7 @@ def _deciding(instance: Any) -> dict[str, Any]:
         for item in dataclasses.fields(instance)
         if not item.metadata.get("label")
         and (getattr(instance, item.name) or not item.metadata.get("if_any"))
+        and (getattr(instance, item.name) is not None or not item.metadata.get("if_set"))
     }
 
 

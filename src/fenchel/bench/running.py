@@ -29,8 +29,11 @@ from fenchel.bench.memory import PeakMemory
 from fenchel.bench.record import Cell, Record, pack_mask
 from fenchel.bench.sources import Job, ingredients
 from fenchel.data.stream import Batch, Shift, Stream
-from fenchel.losses import Loss, parse
+from fenchel.losses import Loss, open_loss
 from fenchel.models import Checkpoint
+from fenchel.models.feeding import FOR_DATA, blamed
+from fenchel.models.opening import reproducible
+from fenchel.train.outputs import one_row_per_sample
 
 
 def run_job(job: Job) -> Record:
@@ -46,8 +49,9 @@ def guarded(
     begun = time.perf_counter()
     try:
         with one_thread():
-            for plugin in job.plugins:
-                plugin.load()
+            with reproducible():  # a plugin may hold a network
+                for plugin in job.plugins:
+                    plugin.load()
             checkpoint, shifts = open_ingredients()
             opened = time.perf_counter()
             record = run_cell(job.cell, checkpoint, shifts, job.device)
@@ -81,11 +85,11 @@ def run_cell(
     """Adapt `checkpoint` over the stream of `cell` and score its predictions."""
     stream = stream_of(cell, shifts, device)
     adapter = adapter_of(cell, checkpoint)
-    score = _Score(parse(cell.loss), stream)
+    score = _Score(open_loss(checkpoint.loss_spec), stream)
     with warnings.catch_warnings(record=True) as caught, PeakMemory(device) as memory:
         warnings.simplefilter("always")
-        for batch, logits in online(adapter, stream):
-            score.add(batch, logits)
+        for batch, output in _blaming_the_model(adapter, stream):
+            score.add(batch, one_row_per_sample(adapter.settings.logits(output), len(batch)))
     health = adapter.health()
     return replace(
         score.record(cell),
@@ -99,6 +103,23 @@ def run_cell(
         versions=versions(device),
         peak_memory=memory.peak,
     )
+
+
+def _blaming_the_model(adapter: Adapter, stream: Stream) -> Iterator[tuple[Batch, Any]]:
+    """`online`, with one line for a network that fails on what it is fed."""
+    fed: list[Tensor] = []
+
+    def watched() -> Iterator[Batch]:
+        for batch in stream:
+            fed[:] = [batch.inputs]
+            yield batch
+
+    try:
+        yield from online(adapter, watched())
+    except Exception as error:
+        if not fed:
+            raise
+        raise blamed(error, fed[0], adapter.model, advice=FOR_DATA) from error
 
 
 def seconds_per_sample(job: Job, batches: int = 2) -> float:
@@ -149,11 +170,13 @@ def adapter_of(cell: Cell, checkpoint: Checkpoint) -> Adapter:
     with without_minimum_is_meant():
         return adapt(
             checkpoint.model,
-            trained_with=cell.loss,
+            trained_with=open_loss(checkpoint.loss_spec),
             method=cell.method,
             statistics=cell.statistics,
             episodic=cell.episodic,
             seed=cell.seed,
+            logits=cell.logits,
+            dim=cell.dim,
             **moving,
             **options,
         )

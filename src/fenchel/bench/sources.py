@@ -1,6 +1,6 @@
 """Where a cell's model and data come from, and how a process keeps them between cells.
 
-A `Job` is a cell and the paths of its model and data; it is small and plain, so it can be sent to any
+A `Job` is a cell and where its model and data are; it is small and plain, so it can be sent to any
 process. What is opened is compared with the digests in the cell, so a file that was replaced during
 a sweep makes cells fail instead of producing numbers under a wrong name.
 """
@@ -16,16 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from fenchel.bench.record import Cell
-from fenchel.bench.sweep import DataChoice
+from fenchel.bench.sweep import DataChoice, ModelChoice
 from fenchel.data import DATASETS, Dataset, corrupted, load
 from fenchel.data.base import ArrayReader, Indices, Reader
 from fenchel.data.stream import Shift, shift_to
-from fenchel.models import Checkpoint, load_checkpoint
+from fenchel.files import file_digest
+from fenchel.models import Checkpoint, open_model
 from fenchel.models.checkpoint import FILE_NAME
+from fenchel.models.opening import read_spec, weights_file
 from fenchel.names import parse_spec
+from fenchel.own_code import located, read_reference
 from fenchel.plugins import Plugin
 
-KEPT_CHECKPOINTS, KEPT_SHIFTS, KEPT_CLEAN = 8, 16, 2
+KEPT_MODELS, KEPT_SHIFTS, KEPT_CLEAN = 8, 16, 2
 REMEMBERED_BYTES = 2**26  # of each kept shift: CIFAR fits, photographs are read again
 
 
@@ -63,6 +66,51 @@ class ShiftSource:
 
 
 @dataclass(frozen=True)
+class ModelSource:
+    """How to open a model: what `fenchel.models.open_model` takes, with whole paths."""
+
+    name: str
+    weights: str | None = None
+    trained_with: str | None = None
+
+    @staticmethod
+    def of(choice: ModelChoice, folder: Path) -> ModelSource:
+        """The model of a sweep, whose files lie in `folder`."""
+        found = read_spec(choice.name, folder)
+        name = found.name if found.kind == "checkpoint" else located(choice.name, folder)
+        weights = None if choice.weights is None else str(weights_file(choice.weights, folder))
+        loss = None if choice.trained_with is None else located(choice.trained_with, folder)
+        return ModelSource(name, weights, loss)
+
+    def open(self, device: str) -> Checkpoint:
+        """The model, set to evaluate."""
+        return open_model(
+            self.name, weights=self.weights, trained_with=self.trained_with, device=device
+        )
+
+    def files(self) -> tuple[Path, ...]:
+        """The files whose digests a cell records: those of code of one's own, and the weights."""
+        code = read_spec(self.name).files
+        weights = () if self.weights is None else (Path(self.weights),)
+        own_loss = None if self.trained_with is None else read_reference(self.trained_with)
+        loss = () if own_loss is None or own_loss.file is None else (own_loss.file,)
+        return (*code, *weights, *loss)
+
+    def digests(self) -> dict[str, str]:
+        """The digests of those of these files that are there, by their names."""
+        return {f.name: _digest_at(f, written_at(f)) for f in self.files() if f.is_file()}
+
+    def written(self) -> tuple[int, ...]:
+        """When each of its files was written, so that one that was replaced is read again."""
+        return tuple(written_at(file) for file in (Path(self.name), *self.files()))
+
+
+@lru_cache(maxsize=KEPT_SHIFTS)
+def _digest_at(file: Path, written: int) -> str:
+    return file_digest(file)
+
+
+@dataclass(frozen=True)
 class Job:
     """A cell and where its model and data are. `samples` is the length of its stream.
 
@@ -70,7 +118,7 @@ class Job:
     """
 
     cell: Cell
-    checkpoint: str
+    model: ModelSource
     shifts: tuple[ShiftSource, ...]
     samples: int
     device: str = "cpu"
@@ -90,14 +138,16 @@ def _shared(data: DataChoice) -> DataChoice:
     return replace(data, corruptions="none", severities=(5,), limit=None)
 
 
-@lru_cache(maxsize=KEPT_CHECKPOINTS)
-def opened_checkpoint(path: str, device: str, written: int) -> tuple[Checkpoint, str]:
-    """A checkpoint and its digest, kept for the cells to come: no cell modifies a model.
+@lru_cache(maxsize=KEPT_MODELS)
+def opened_model(
+    source: ModelSource, device: str, written: tuple[int, ...]
+) -> tuple[Checkpoint, str]:
+    """A model and its digest, kept for the cells to come: no cell modifies a model.
 
-    `written` is `written_at(path)`, so that a file that was replaced is read again.
+    `written` is `source.written()`, so that a file that was replaced is read again.
     """
-    checkpoint = load_checkpoint(path, device=device)
-    return checkpoint, checkpoint.digest
+    model = source.open(device)
+    return model, model.digest
 
 
 def written_at(path: str | Path) -> int:
@@ -165,18 +215,30 @@ class RememberingReader:
 
 def ingredients(job: Job) -> tuple[Checkpoint, tuple[Shift, ...]]:
     """Open what a job needs, from files, and refuse what is not what was planned."""
-    checkpoint, digest = opened_checkpoint(job.checkpoint, job.device, written_at(job.checkpoint))
+    check_files(job)
+    checkpoint, digest = opened_model(job.model, job.device, job.model.written())
     shifts = tuple(opened_shift(source) for source in job.shifts)
     check_digests(job, digest, shifts)
     return checkpoint, shifts
+
+
+def check_files(job: Job) -> None:
+    """Raise ValueError if code or weights changed since the sweep was planned, before they are used."""
+    now = job.model.digests()
+    for name, planned in job.cell.model_files.items():
+        if now.get(name) != planned:
+            raise ValueError(
+                f"the files of a model must not change during a sweep; {name} of {job.cell.checkpoint} did. "
+                "Run the sweep again to use the new one."
+            )
 
 
 def check_digests(job: Job, model_digest: str, shifts: tuple[Shift, ...]) -> None:
     """Raise ValueError if the model or the data changed since the sweep was planned."""
     if model_digest != job.cell.model_digest:
         raise ValueError(
-            f"the checkpoint must not change during a sweep; {job.checkpoint} did. Run the sweep again "
-            "to use the new one."
+            f"the model must not change during a sweep; {job.model.name} did. Run the sweep again to use the "
+            "new one."
         )
     for shift, planned in zip(shifts, job.cell.shifts, strict=True):
         if shift.dataset.digest != planned.digest:

@@ -1,4 +1,4 @@
-"""What a sweep consists of: data x checkpoints x methods x grids x seeds, under one protocol."""
+"""What a sweep consists of: data x models x methods x grids x seeds, under one protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fenchel.adapters import METHODS
+from fenchel.adapters import METHODS, Scores
 from fenchel.adapters.normalization import Statistics, check_statistics
 from fenchel.data import DATASETS
 from fenchel.data.corruptions import (
@@ -20,6 +20,7 @@ from fenchel.data.corruptions import (
 from fenchel.data.orders import ORDERS
 from fenchel.data.stream import DEFAULT_BATCH_SIZE, SETTINGS
 from fenchel.names import parse_spec, unknown
+from fenchel.options import key_or_index
 from fenchel.plugins import load_plugins
 
 CORRUPTION_GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -97,6 +98,31 @@ class DataChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """A source model: a checkpoint, or any network that `fenchel.models.open_model` opens.
+
+    Attributes:
+        name: the network: `network.py:build`, `timm:NAME`, a checkpoint, ...
+        weights: the file of its weights.
+        trained_with: the loss it was trained with, or a function of one's own as `FILE.py:FUNCTION`; by
+            default the one that its checkpoint tells.
+        logits, dim: where the logits are in what it returns, and the axis of the classes, as
+            `fenchel.adapt` takes them.
+    """
+
+    name: str
+    weights: str | None = None
+    trained_with: str | None = None
+    logits: str | int | None = None
+    dim: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.logits, str):
+            object.__setattr__(self, "logits", key_or_index(self.logits))
+        Scores(self.logits, self.dim)  # refuses what no adapter takes
+
+
+@dataclass(frozen=True, kw_only=True)
 class MethodChoice:
     """A method and the grid of its settings: one value is a grid of one.
 
@@ -155,11 +181,12 @@ class StreamChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A whole sweep. Checkpoints are paths, taken relative to `folder`."""
+    """A whole sweep. Checkpoints, and the files of `models`, are paths relative to `folder`."""
 
     data: Sequence[DataChoice]
-    checkpoints: Sequence[str]
     methods: Sequence[MethodChoice]
+    checkpoints: Sequence[str] = ()
+    models: Sequence[ModelChoice] = ()
     seeds: Sequence[int] = (0,)
     stream: StreamChoice = field(default_factory=StreamChoice)
     folder: Path = Path()
@@ -168,12 +195,18 @@ class Sweep:
 
     def __post_init__(self) -> None:
         load_plugins(self.folder / name for name in self.plugins)
-        for name in ("data", "checkpoints", "methods", "seeds"):
+        for name in ("data", "sources", "methods", "seeds"):
             if not getattr(self, name):
-                raise ValueError(f"a sweep needs {name}; got none. See docs/benchmark.md.")
+                kind = "checkpoints or models" if name == "sources" else name
+                raise ValueError(f"a sweep needs {kind}; got none. See docs/benchmark.md.")
         for seed in self.seeds:
             if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
                 raise ValueError(f"seeds are whole numbers from 0; got {seed!r}.")
+
+    @property
+    def sources(self) -> tuple[ModelChoice, ...]:
+        """Every source model: the checkpoints, then the others."""
+        return (*(ModelChoice(name=name) for name in self.checkpoints), *self.models)
 
 
 def _check_count(name: str, value: int | None) -> None:

@@ -4,6 +4,11 @@ checkpoints = ["runs/poly"]             # files or folders of training runs
 seeds = [0, 1, 2]
 plugins = ["my_method.py"]              # files that register methods and the like of one's own
 
+[[models]]                              # besides checkpoints, or instead of them
+name = "network.py:build"
+weights = "network.pt"
+trained_with = "poly:epsilon=6"
+
 [data]                                  # or several [[data]]
 name = "cifar10-c"
 corruptions = "test"                    # test, validation, all, none, or a list
@@ -22,13 +27,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fenchel.adapters import METHODS
 from fenchel.bench.canonical import ADAPTATION_DEFAULTS, canonical_settings
-from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice, Sweep
+from fenchel.bench.sweep import DataChoice, MethodChoice, ModelChoice, StreamChoice, Sweep
 from fenchel.bench.toml_lines import Document, KeyPath
 from fenchel.losses import CrossEntropy
 from fenchel.names import unknown
@@ -36,28 +41,34 @@ from fenchel.plugins import load_plugins
 
 T = TypeVar("T")
 
-_TOP_LEVEL = ("data", "checkpoints", "methods", "seeds", "stream", "plugins")
+_TOP_LEVEL = ("data", "checkpoints", "models", "methods", "seeds", "stream", "plugins")
 _LIST_VALUED = ("parameters", "input_range", "mean", "std")
 """Settings whose one value is a list already: a grid of them is a list of lists."""
 _TOGETHER = ("mean", "std")
 """Settings that make sense together only."""
 
 
-def read_sweep(path: str | Path) -> Sweep:
-    """The sweep in a TOML file; its paths are relative to the file."""
+def read_sweep(path: str | Path, models: Sequence[ModelChoice] = ()) -> Sweep:
+    """The sweep in a TOML file; its paths are relative to the file.
+
+    `models` take the place of the checkpoints and models in it, which need then not be there.
+    """
     document = Document(Path(path))
     document.check_keys((), document.values, _TOP_LEVEL, "a sweep")
     plugins = _plugins(document)
-    for name in ("data", "checkpoints", "methods"):
+    for name in ("data", "methods"):
         if name not in document.values:
             raise document.error((), f"a sweep needs {name!r}, which is missing.")
+    if not models and not document.values.keys() & {"checkpoints", "models"}:
+        raise document.error((), "a sweep needs 'checkpoints' or 'models', which are missing.")
     return _located(
         document,
         (),
         Sweep,
         {
             "data": _data(document),
-            "checkpoints": _list_of(document, ("checkpoints",), str),
+            "checkpoints": [] if models else _checkpoints(document),
+            "models": models or _models(document),
             "methods": _methods(document),
             "seeds": _list_of(document, ("seeds",), int, default=[0]),
             "stream": _choice(
@@ -81,14 +92,30 @@ def _plugins(document: Document) -> list[str]:
     return names
 
 
-def _data(document: Document) -> list[DataChoice]:
-    given = document.values["data"]
-    if isinstance(given, list):
-        places: list[tuple[KeyPath, Any]] = [(("data", n), item) for n, item in enumerate(given)]
-    else:
-        places = [(("data",), given)]
+def _checkpoints(document: Document) -> list[str]:
+    return _list_of(document, ("checkpoints",), str) if "checkpoints" in document.values else []
+
+
+def _models(document: Document) -> list[ModelChoice]:
     choices = []
-    for path, table in places:
+    for path, table in _tables(document, "models"):
+        if isinstance(table, Mapping) and "name" not in table:
+            raise document.error(path, "a model needs its name: name = 'network.py:build'.")
+        choices.append(_choice(document, path, table, ModelChoice))
+    return choices
+
+
+def _tables(document: Document, name: str) -> list[tuple[KeyPath, Any]]:
+    """One table or several of them, with their places."""
+    given = document.values.get(name, [])
+    if isinstance(given, list):
+        return [((name, number), item) for number, item in enumerate(given)]
+    return [((name,), given)]
+
+
+def _data(document: Document) -> list[DataChoice]:
+    choices = []
+    for path, table in _tables(document, "data"):
         if isinstance(table, Mapping) and "name" not in table:
             raise document.error(path, "data needs the name of a data set: name = 'cifar10-c'.")
         choice = _choice(document, path, table, DataChoice)

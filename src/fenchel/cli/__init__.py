@@ -38,7 +38,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 some work failed, 2 a mistake in the call, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 some work failed, 2 a mistake in the call, "
+    "4 done, but adaptation looks harmful, 130 interrupted.",
 )
 
 

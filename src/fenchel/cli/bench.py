@@ -11,6 +11,16 @@ from typer.core import TyperGroup
 
 from fenchel.cli import completion
 from fenchel.cli.console import EXIT_FAILURES, err, out, pick_device, print_json
+from fenchel.cli.model_options import (
+    DimOption,
+    LogitsOption,
+    ModelOption,
+    ParametersOption,
+    TrainedWithOption,
+    WeightsOption,
+    asked_sweep,
+    tell_caution,
+)
 from fenchel.names import unknown
 
 if TYPE_CHECKING:
@@ -76,6 +86,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")
 @app.command(RUN)
 def run(
     sweep: Sweep,
+    model: ModelOption = None,
+    weights: WeightsOption = None,
+    trained_with: TrainedWithOption = None,
+    logits: LogitsOption = None,
+    dim: DimOption = None,
+    parameters: ParametersOption = None,
     workers: Workers = None,
     executor: ExecutorName = None,
     ray_address: RayAddress = None,
@@ -88,17 +104,31 @@ def run(
 ) -> None:
     """Run the cells of a sweep that have no result yet. Exit code 1 if a cell of it failed.
 
+    --model takes the place of the sweep's own models.
+
     [bold]Examples[/bold]
 
         fenchel bench sweep.toml --workers 2
 
+        fenchel bench sweep.toml --model my_net.py:build --weights net.pt --trained-with poly:epsilon=6
+
         fenchel bench sweep.toml --dry-run
     """
     from fenchel.bench.plan import make_plan
-    from fenchel.bench.sweep_file import read_sweep
 
     _check_executor(executor)
-    plan = make_plan(read_sweep(sweep), limit=limit, device=pick_device(device))
+    asked = asked_sweep(
+        sweep,
+        model=model,
+        weights=weights,
+        trained_with=trained_with,
+        logits=logits,
+        dim=dim,
+        parameters=parameters,
+    )
+    plan = make_plan(asked, limit=limit, device=pick_device(device))
+    for caution in plan.cautions:
+        tell_caution(caution)
     path = store or store_beside(sweep)
     if dry_run:
         tell_estimate(plan, path, workers or 1, json)

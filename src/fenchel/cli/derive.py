@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fenchel.cli import completion
 from fenchel.cli.console import err, out, print_json
-from fenchel.cli.imports import load_object
+from fenchel.own_code import load_object
 
 if TYPE_CHECKING:
     from torch import Tensor

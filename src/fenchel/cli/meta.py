@@ -12,7 +12,8 @@ from rich.table import Table
 
 from fenchel.cli import completion, meta_fit
 from fenchel.cli.console import EXIT_FAILURES, err, pick_device, print_json, print_table
-from fenchel.cli.meta_fit import DeviceOption, RootOption, conclude, scored
+from fenchel.cli.meta_fit import DeviceOption, RootOption, conclude, named, scored
+from fenchel.cli.model_options import ModelOption, TrainedWithOption, WeightsOption, one_model
 
 if TYPE_CHECKING:
     from fenchel.models import Checkpoint
@@ -30,9 +31,6 @@ app = typer.Typer(
 
 @app.command("train")
 def train(
-    checkpoint: Annotated[
-        Path, typer.Option(help="The source model: a checkpoint of `fenchel train`, or its folder.")
-    ],
     data: Annotated[
         str,
         typer.Option(
@@ -40,6 +38,13 @@ def train(
             help="cifar10-c, or any labelled target: `usps:digits=True`.",
         ),
     ],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="The source model: a checkpoint of `fenchel train`, or its folder."),
+    ] = None,
+    model: ModelOption = None,
+    weights: WeightsOption = None,
+    trained_with: TrainedWithOption = None,
     corruption: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,11 +118,12 @@ def train(
         fenchel meta train --checkpoint runs/ce --data cifar10-c --task-loss cross-entropy --out runs/meta-ce
 
         fenchel meta train --checkpoint runs/svhn --data usps:digits=True --out runs/meta-usps
+
+        fenchel meta train --model net.py:build --weights net.pt --trained-with poly --data cifar10-c
     """
     import torch
 
     from fenchel.api import OPTIMIZERS
-    from fenchel.models import load_checkpoint
     from fenchel.names import unknown
     from fenchel.train.meta import MetaRecipe, MetaRun, Target, learn
 
@@ -145,7 +151,7 @@ def train(
         schedule=schedule,
         seed=seed,
     )
-    source = load_checkpoint(checkpoint)
+    source = one_model(checkpoint, model, weights, trained_with)
     target = Target.chosen(
         source,
         data,
@@ -157,6 +163,7 @@ def train(
         limit=limit,
         root=root,
     )
+    source = target.known_to(source)
     if threads is not None:
         torch.set_num_threads(threads)
     run = MetaRun(
@@ -164,7 +171,10 @@ def train(
         shifts=target.learn_shifts(),
         recipe=recipe,
         out=folder,
-        facts={"target": target.record(), "checkpoint": str(checkpoint)},
+        facts={
+            "target": target.record(),
+            **named(str(checkpoint) if model is None else model, weights, trained_with),
+        },
         device=pick_device(device),
     )
     _announce(run.source, target, folder)

@@ -26,6 +26,12 @@ RootOption = Annotated[
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 
 
+def named(name: str, weights: Path | None, trained_with: str | None) -> dict[str, str]:
+    """How the source model was named, for the protocol of what is learned with it."""
+    told = {"weights": weights, "trained_with": trained_with}
+    return {"checkpoint": name} | {key: str(value) for key, value in told.items() if value}
+
+
 def scored(
     learned: LearnedObjective,
     others: dict[str, Any],
@@ -199,7 +205,7 @@ def _origin(
     learned: LearnedObjective, checkpoint: Path | None, root: Path | None
 ) -> tuple[Checkpoint, Target]:
     """The source and the data that the objective was learned with, checked by their digests."""
-    from fenchel.models import load_checkpoint
+    from fenchel.models import open_model
     from fenchel.train.meta import Target
 
     protocol = learned.protocol
@@ -208,13 +214,22 @@ def _origin(
             "the objective's file does not say what it was learned on, so images to score it on "
             "cannot be chosen. Pass a file that `fenchel meta train` wrote, or --range to fit it."
         )
-    source = load_checkpoint(checkpoint or Path(protocol["checkpoint"]))
+    target = Target.from_record(protocol["target"], root=root)
+    source = target.known_to(
+        open_model(
+            protocol["checkpoint"],
+            weights=protocol.get("weights"),
+            trained_with=protocol.get("trained_with"),
+        )
+        if checkpoint is None
+        else open_model(str(checkpoint))
+    )
     if source.digest != protocol["source"]["digest"]:
         raise ValueError(
             f"the objective was learned for the model {protocol['source']['digest'][:12]}; "
             f"this checkpoint is {source.digest[:12]}. Pass the right one with --checkpoint."
         )
-    return source, Target.from_record(protocol["target"], root=root)
+    return source, target
 
 
 def _logits(

@@ -15,6 +15,7 @@ from fenchel.names import parse_spec
 
 if TYPE_CHECKING:
     from fenchel.data import Dataset
+    from fenchel.models.opening import ModelSpec
     from fenchel.train import Recipe, Result, TrainingRun
 
 
@@ -30,7 +31,8 @@ def train(
         str,
         typer.Option(
             autocompletion=completion.models,
-            help="Model, with arguments if need be: `resnet26:normalization=group`.",
+            help="Model, with arguments if need be: `resnet26:normalization=group`; timm:NAME, "
+            "torchvision:NAME; or your own as FILE.py:NAME or MODULE:NAME.",
         ),
     ] = "resnet26",
     loss: Annotated[
@@ -85,18 +87,19 @@ def train(
     Kill it at any moment: the same command continues to the bit-identical result. The test set is
     scored once, at the end, and decides nothing.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
+
+        fenchel train --data cifar10 --model my_net.py:build --out runs/own
 
         fenchel train --data cifar10 --model resnet26 --loss poly:epsilon=6 --seed 0 --out runs/poly
     """
     from fenchel import data as datasets
-    from fenchel import losses, models
+    from fenchel import losses
     from fenchel.train import TrainingRun, preset, preset_for
     from fenchel.train import train as train_source
 
     trained_with = losses.parse(loss)
-    name, model_arguments = parse_spec(model)
-    models.factory(name)
+    architecture = _architecture(model)
     where = folder or Path("runs") / default_name(data, model, loss, seed)
     training = datasets.load(data, split="train", root=root)
     chosen = preset_name or preset_for(parse_spec(data)[0], images=training.is_images)
@@ -115,8 +118,9 @@ def train(
     run = TrainingRun(
         data=training,
         test=load_test(data, root, training),
-        model=name,
-        model_arguments=model_arguments,
+        model=architecture.name,
+        model_arguments=architecture.arguments,
+        own=None if architecture.code is None else architecture,
         loss=trained_with,
         recipe=recipe,
         out=where,
@@ -132,6 +136,20 @@ def train(
         print_json(summary(run, result))
     else:
         conclude(result)
+
+
+def _architecture(model: str) -> ModelSpec:
+    """What is to be trained; a checkpoint was trained already."""
+    from fenchel.models.opening import read_spec
+
+    found = read_spec(model)
+    if found.kind == "checkpoint":
+        raise ValueError(
+            f"training begins with an architecture; {model} is a checkpoint. Pass model=resnet26, or "
+            "FILE.py:NAME for your own."
+        )
+    found.factory()  # unknown names are told before the data are opened
+    return found
 
 
 def load_test(data: str, root: Path | None, training: Dataset) -> Dataset | None:

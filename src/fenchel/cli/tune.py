@@ -22,6 +22,16 @@ from fenchel.cli.bench import (
     tell_estimate,
 )
 from fenchel.cli.console import EXIT_FAILURES, out, pick_device, print_json, print_table
+from fenchel.cli.model_options import (
+    DimOption,
+    LogitsOption,
+    ModelOption,
+    ParametersOption,
+    TrainedWithOption,
+    WeightsOption,
+    asked_sweep,
+    tell_caution,
+)
 
 if TYPE_CHECKING:
     from fenchel.bench.plan import Plan, Request
@@ -32,6 +42,12 @@ if TYPE_CHECKING:
 
 def tune(
     sweep: Sweep,
+    model: ModelOption = None,
+    weights: WeightsOption = None,
+    trained_with: TrainedWithOption = None,
+    logits: LogitsOption = None,
+    dim: DimOption = None,
+    parameters: ParametersOption = None,
     out_file: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The file to write; by default SWEEP-tuned.json."),
@@ -76,16 +92,28 @@ def tune(
         fenchel tune sweep.toml --workers 2
 
         fenchel tune sweep.toml --optimizer sgd --limit 2000 --final-limit 5000
+
+        fenchel tune sweep.toml --model my_net.py:build --weights net.pt --trained-with poly:epsilon=6
     """
     from fenchel.bench.selection import Grid, final_plan, select, tuning_plan
-    from fenchel.bench.sweep_file import read_sweep
 
     given = {"learning_rate": learning_rate, "temperature": temperature, "optimizer": optimizer}
     grid = Grid(**{name: tuple(values) for name, values in given.items() if values})  # type: ignore[arg-type]
     target = out_file or sweep.with_name(f"{sweep.stem}-tuned.json")
     path = store or target.with_suffix(".sqlite")
-    asked_for, on = read_sweep(sweep), pick_device(device)
+    on = pick_device(device)
+    asked_for = asked_sweep(
+        sweep,
+        model=model,
+        weights=weights,
+        trained_with=trained_with,
+        logits=logits,
+        dim=dim,
+        parameters=parameters,
+    )
     plan = tuning_plan(asked_for, grid, limit=limit, device=on)
+    for caution in plan.cautions:
+        tell_caution(caution)
     longer = None
     if final_limit is not None:
         longer = tuning_plan(asked_for, grid, limit=final_limit, device=on)

@@ -16,6 +16,7 @@ from fenchel.losses.focal import FocalLoss
 from fenchel.losses.generalized_cross_entropy import GeneralizedCrossEntropy
 from fenchel.losses.label_smoothing import LabelSmoothing
 from fenchel.losses.labels import LabelSpace, OneOfMany, Signed, YesOrNo
+from fenchel.losses.own import open_loss
 from fenchel.losses.poly import PolyLoss
 from fenchel.losses.probability import ProbabilityLoss
 from fenchel.losses.sparsemax import Sparsemax
@@ -70,5 +71,6 @@ __all__ = [
     "YesOrNo",
     "derive",
     "from_torch",
+    "open_loss",
     "parse",
 ]

@@ -5,6 +5,8 @@ Every image model takes images in [0, 1] and normalises them itself: `model.prep
 
 from fenchel.models import resnet, small, vit  # importing them registers their models
 from fenchel.models.checkpoint import Checkpoint, Metadata, load_checkpoint, read_metadata
+from fenchel.models.feeding import ModelFailure, explain_failure, suspicious_inputs
+from fenchel.models.opening import open_model
 from fenchel.models.preprocessing import Preprocessed, Preprocessing
 from fenchel.models.registry import MODELS, build, factory
 from fenchel.models.resnet import (
@@ -27,14 +29,17 @@ __all__ = [
     "DigitNetwork",
     "Linear",
     "Metadata",
+    "ModelFailure",
     "Preprocessed",
     "Preprocessing",
     "ResNet",
     "VisionTransformer",
     "build",
+    "explain_failure",
     "factory",
     "load_checkpoint",
     "load_weights",
+    "open_model",
     "read_metadata",
     "read_state_dict",
     "resnet",
@@ -46,5 +51,6 @@ __all__ = [
     "resnet50",
     "resnet50_small",
     "small",
+    "suspicious_inputs",
     "vit",
 ]

@@ -11,6 +11,7 @@ The metadata are strings; all but the first three keys are JSON:
 | `data`, `data_digest` | name and SHA-256 of the training data |
 | `recipe` | how it was trained |
 | `epoch`, `metrics` | how far, and what was measured |
+| `code` | digests of the files of a network of the user's own; absent for those that `build` knows |
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ FILE_NAME = "checkpoint.safetensors"
 """The name of the kept checkpoint inside the folder of a training run."""
 
 _PLAIN = ("architecture", "loss")
+_NOT_ALWAYS = ("code",)  # absent where it is empty, so that equal checkpoints stay equal bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +54,17 @@ class Metadata:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     epoch: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def to_strings(self) -> dict[str, str]:
         """The metadata as safetensors stores them."""
         values = dataclasses.asdict(self)
         strings = {key: values.pop(key) for key in _PLAIN}
-        encoded = {key: json.dumps(value, sort_keys=True) for key, value in values.items()}
+        encoded = {
+            key: json.dumps(value, sort_keys=True)
+            for key, value in values.items()
+            if value or key not in _NOT_ALWAYS
+        }
         return {"format": FORMAT, **strings, **encoded}
 
     @staticmethod
@@ -87,26 +94,35 @@ class Metadata:
 
     def check(self) -> None:
         """Raise TypeError if a mapping is something else (as in a tampered file)."""
-        for name in ("arguments", "preprocessing", "recipe", "metrics"):
+        for name in ("arguments", "preprocessing", "recipe", "metrics", "code"):
             if not isinstance(getattr(self, name), Mapping):
                 raise TypeError(f"{name} is not a mapping")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model and the metadata of its file."""
+    """A model and what is known of it: the metadata of its file, or what `open_model` was told.
+
+    Attributes:
+        spec: what `open_model` was asked for; empty for a checkpoint that was loaded by its path.
+        files: digests of the files that it was made of beside a checkpoint, by their names.
+        caution: what its user should know, in a sentence; empty if there is nothing.
+    """
 
     model: nn.Module
     metadata: Metadata
+    spec: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    caution: str = ""
 
     @property
     def loss_spec(self) -> str:
-        """The loss the model was trained with, such as `poly:epsilon=6`."""
+        """The loss the model was trained with, such as `poly:epsilon=6`; empty where it is not known."""
         return self.metadata.loss
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the logits."""
+        """The names of the classes, in the order of the logits; empty where they are not known."""
         return self.metadata.classes
 
     @property
@@ -116,8 +132,15 @@ class Checkpoint:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the weights, by name, shape and value: equal for equal models."""
-        return hashlib.sha256(safetensors_bytes(self.model.state_dict(), {})).hexdigest()
+        """SHA-256 of the weights, by name, shape and value: equal for equal models.
+
+        What code of one's own computes is not in its weights: there its files and arguments count as well.
+        """
+        weights = hashlib.sha256(safetensors_bytes(self.model.state_dict(), {})).hexdigest()
+        if not self.metadata.code:
+            return weights
+        made_of = [self.metadata.architecture, dict(self.metadata.arguments), dict(self.files)]
+        return hashlib.sha256(json.dumps([weights, *made_of], sort_keys=True).encode()).hexdigest()
 
     def save(self, path: str | Path) -> None:
         """Write the file, whole or not at all; equal checkpoints give equal bytes."""
@@ -130,7 +153,7 @@ class Checkpoint:
 
 def read_metadata(path: str | Path) -> Metadata:
     """The metadata of the checkpoint at `path` (a file, the folder of a training run, `zoo:NAME`)."""
-    file = _resolve(path)
+    file = checkpoint_file(path)
     try:
         with safe_open(file, framework="pt") as opened:
             strings = opened.metadata() or {}
@@ -148,8 +171,14 @@ def load_checkpoint(path: str | Path, *, device: str | torch.device = "cpu") -> 
     Only architectures known to `build` are made, nothing is downloaded, and no code from the file
     runs. Names and shapes are compared before any memory is taken for the model.
     """
-    file = _resolve(path)
+    file = checkpoint_file(path)
     metadata = read_metadata(file)
+    if metadata.code:
+        raise ValueError(
+            f"a checkpoint runs no code, and {str(file)!r} needs {metadata.architecture}, which is code of "
+            f"your own ({_files(metadata.code)}). Open it with that file: model={metadata.architecture} "
+            f"and weights={file}."
+        )
     state = weights.read_state_dict(file)
     arguments = {**metadata.arguments}
     if "pretrained" in arguments:
@@ -163,7 +192,8 @@ def load_checkpoint(path: str | Path, *, device: str | torch.device = "cpu") -> 
     return Checkpoint(model.to(device).eval(), metadata)
 
 
-def _resolve(path: str | Path) -> Path:
+def checkpoint_file(path: str | Path) -> Path:
+    """The file of the checkpoint that `path` names: a file, the folder of a training run, `zoo:NAME`."""
     given = places.resolve(path)
     file = given / FILE_NAME if given.is_dir() else given
     if not file.is_file():
@@ -172,3 +202,7 @@ def _resolve(path: str | Path) -> Path:
             "holds none. Train one with `fenchel train`, or check the path."
         )
     return file
+
+
+def _files(digests: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} of digest {digest}" for name, digest in digests.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import re
@@ -17,6 +18,7 @@ from fenchel.models.preprocessing import (
     Preprocessed,
     for_channels,
 )
+from fenchel.names import UnknownNameError
 
 EXTRAS = {"timm": "timm", "torchvision": "vision"}
 """The packages whose models are known, and the extra that brings each."""
@@ -28,6 +30,12 @@ _NAME = re.compile(r"(?P<package>timm|torchvision)/(?P<model>[A-Za-z0-9_.]+)")
 def is_external(name: str) -> bool:
     """Whether `name` reads `timm/...` or `torchvision/...`."""
     return name.partition("/")[0] in EXTRAS and "/" in name
+
+
+def with_slash(spec: str) -> str:
+    """`timm/NAME` for `timm:NAME`, which command lines know as well; anything else as it is."""
+    package, colon, rest = spec.partition(":")
+    return f"{package}/{rest}" if colon and package in EXTRAS else spec
 
 
 def factory(name: str) -> Callable[..., nn.Module]:
@@ -57,6 +65,7 @@ def create(
     lets the package download its weights.
     """
     module = _import(package)
+    _require_known(module, package, model)
     if package == "timm":
         network = module.create_model(
             model, pretrained=pretrained, num_classes=classes, in_chans=channels
@@ -78,6 +87,18 @@ def create(
             default_std if std is None else std,
         ),
     )
+
+
+def _require_known(module: Any, package: str, model: str) -> None:
+    listing = module if package == "timm" else module.models
+    known = listing.list_models()
+    if model.partition(".")[0] not in known:  # timm names the weights behind a dot
+        nearest = difflib.get_close_matches(model, known, n=1, cutoff=0.5)
+        hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise UnknownNameError(
+            f"{package} has no model {model!r}.{hint} {package}.{'' if package == 'timm' else 'models.'}"
+            "list_models() names them all."
+        )
 
 
 def _import(package: str) -> Any:

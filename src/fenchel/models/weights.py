@@ -11,7 +11,7 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from fenchel.models.preprocessing import Preprocessed
@@ -46,6 +46,17 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         return strip_prefixes(_read_safetensors(file))
     return strip_prefixes(_unwrap(_read_pickle(file), str(file)))
+
+
+def is_safetensors_of(file: Path, form: str) -> bool:
+    """Whether a file is a safetensors file whose metadata name this format."""
+    if file.suffix != ".safetensors" or not file.is_file():
+        return False
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return (opened.metadata() or {}).get("format") == form
+    except SafetensorError:
+        return False  # whoever reads the tensors will tell
 
 
 def _read_safetensors(file: Path) -> dict[str, Tensor]:
@@ -109,15 +120,20 @@ def strip_prefixes(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return plain
 
 
-def load_weights(model: nn.Module, weights: str | Path | Mapping[str, Tensor]) -> None:
-    """Put weights (a file or a dictionary) into `model`; names and shapes must fit.
+def load_weights(
+    model: nn.Module,
+    weights: str | Path | Mapping[str, Tensor],
+    *,
+    origin: str = "the given weights",
+) -> None:
+    """Put weights (a file, or a dictionary, which errors call `origin`) into `model`, where they must fit.
 
     Raises:
         ValueError: names are missing, unexpected or of another shape; the message lists them with
             the nearest name on the other side. The model is left as it was.
     """
     state = weights if isinstance(weights, Mapping) else read_state_dict(weights)
-    origin = "the given weights" if isinstance(weights, Mapping) else f"{str(weights)!r}"
+    origin = origin if isinstance(weights, Mapping) else f"{str(weights)!r}"
     if isinstance(model, Preprocessed) and not any(name.startswith("network.") for name in state):
         model = model.network
     check_fit(model, state, origin)

@@ -17,6 +17,7 @@ from fenchel.data import Dataset
 from fenchel.files import write_atomically
 from fenchel.losses import Loss
 from fenchel.models import Metadata, factory
+from fenchel.models.opening import ModelSpec
 from fenchel.train import augmentation
 from fenchel.train.examples import Examples, channel_statistics
 from fenchel.train.recipe import Recipe
@@ -30,7 +31,8 @@ class TrainingRun:
 
     Attributes:
         data: the training examples.
-        model: a name for `fenchel.models.build`.
+        model: a name for `fenchel.models.build`, or that of `own`.
+        own: code of one's own that makes the network, from `fenchel.models.opening.read_spec`.
         loss: any loss of the library.
         recipe: how to train.
         out: the folder of the run: state, checkpoint and history.
@@ -52,6 +54,7 @@ class TrainingRun:
     out: Path
     test: Dataset | None = None
     model_arguments: Mapping[str, Any] = field(default_factory=dict)
+    own: ModelSpec | None = None
     seed: int = 0
     limit: int | None = None
     device: str = "cpu"
@@ -82,7 +85,8 @@ def arguments_for(run: TrainingRun, examples: Examples) -> dict[str, Any]:
         common |= {"channels", "mean", "std"}
     else:
         told["features"] = shape[0]
-    parameters = inspect.signature(factory(run.model)).parameters
+    make = factory(run.model) if run.own is None else run.own.factory()
+    parameters = inspect.signature(make).parameters
     passes_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     taken = {
         name: value
@@ -110,6 +114,7 @@ def metadata_for(run: TrainingRun, arguments: Mapping[str, Any], threads: int) -
         data=run.data.name,
         data_digest=run.data.digest,
         recipe={**run.recipe.describe(), **settings},
+        code={} if run.own is None else run.own.digests(),
     )
 
 
@@ -131,7 +136,7 @@ def require_same_run(folder: Path, started: Metadata, now: Metadata) -> None:
 def _settings(metadata: Metadata) -> dict[str, Any]:
     """Everything that decides the weights, flat; as JSON keeps it."""
     recipe = {k: v for k, v in metadata.recipe.items() if k not in ("torch", "fenchel")}
-    names = ("architecture", "arguments", "loss", "classes", "data", "data_digest")
+    names = ("architecture", "arguments", "loss", "classes", "data", "data_digest", "code")
     return {**{name: getattr(metadata, name) for name in names}, **recipe}
 
 

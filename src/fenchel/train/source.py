@@ -21,7 +21,8 @@ from fenchel.models import Checkpoint, Metadata, build, read_metadata
 from fenchel.models.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from fenchel.train import augmentation, state
 from fenchel.train.evaluation import evaluate
-from fenchel.train.examples import Examples, hold, hold_out
+from fenchel.train.examples import Examples, hold, hold_out, prepare
+from fenchel.train.outputs import require_logits
 from fenchel.train.recipe import Recipe
 from fenchel.train.reporting import Reporter, reporter
 from fenchel.train.run import (
@@ -79,10 +80,18 @@ class Trainer:
         self.augmentation = augmentation.parse(run.recipe.augmentation)
         self.device = torch.device(run.device)
         torch.manual_seed(derive_seed(run.seed, "weights"))
-        model = build(metadata.architecture, **metadata.arguments).to(self.device)
+        model = (
+            build(metadata.architecture, **metadata.arguments)
+            if run.own is None
+            else run.own.make(metadata.arguments)
+        ).to(self.device)
         if run.data.is_images and self.device.type != "mps":
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model: nn.Module = model.train()
+        first = prepare(
+            examples.read(torch.arange(len(examples))[:2]), self.augmentation, self.device
+        )
+        require_logits(self.model, first, run.loss.labels.scores(len(run.data.classes)))
         self.optimizer = make_optimizer(self.model, run.recipe)
         self.batch_size = min(run.recipe.batch_size, len(examples))
         self.steps = len(examples) // self.batch_size

@@ -18,15 +18,15 @@ from fenchel.bench.executors.base import ATTEMPTS, EXECUTORS, Executor
 from fenchel.bench.record import Record
 from fenchel.bench.running import failed_record, guarded
 from fenchel.bench.sources import (
-    KEPT_CHECKPOINTS,
+    KEPT_MODELS,
     KEPT_SHIFTS,
     Job,
     ShiftSource,
     check_digests,
-    opened_checkpoint,
+    check_files,
     opened_file,
+    opened_model,
     remembering,
-    written_at,
 )
 from fenchel.data.stream import Shift
 from fenchel.models import Checkpoint
@@ -84,8 +84,9 @@ class Ray(Executor):
 
     def _shipped(self, job: Job) -> list[Any]:
         """References to the model and to the data of each shift."""
-        model_place = (job.checkpoint, "cpu", written_at(job.checkpoint))
-        model = self._put(self._models, model_place, opened_checkpoint)
+        check_files(job)
+        model_place = (job.model, "cpu", job.model.written())
+        model = self._put(self._models, model_place, opened_model)
         return [model, *(self._put(self._data, (item.file,), opened_file) for item in job.shifts)]
 
     def _put(self, shelf: dict[tuple[Any, ...], Any], key: tuple[Any, ...], opened: Any) -> Any:
@@ -132,7 +133,7 @@ def run_shipped(job: Job, references: list[Any]) -> Record:
     return guarded(job, fetch)
 
 
-@lru_cache(maxsize=KEPT_CHECKPOINTS)
+@lru_cache(maxsize=KEPT_MODELS)
 def _fetched_checkpoint(reference: Any, device: str) -> tuple[Checkpoint, str]:
     checkpoint, digest = _imported().get(reference)
     checkpoint.model.to(device)

@@ -14,9 +14,10 @@ from torch import Tensor
 from fenchel._version import __version__
 from fenchel.adapters import SGD, Optimizer
 from fenchel.data.stream import Shift
-from fenchel.losses import CrossEntropy, OneOfMany, SquaredLoss, parse
+from fenchel.losses import CrossEntropy, OneOfMany, SquaredLoss, open_loss
 from fenchel.models import Checkpoint
 from fenchel.names import unknown
+from fenchel.own_code import label_of
 from fenchel.train.meta.gradient import Order
 from fenchel.train.schedule import SCHEDULES
 
@@ -32,7 +33,7 @@ TASK_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "brier": squared_of_probabilities,
 }
 Setting = Literal["mixed", "reset"]
-NOT_DECIDING = ("fenchel", "checkpoint")
+NOT_DECIDING = ("fenchel", "checkpoint", "weights", "trained_with")
 """Entries of a protocol in which a continued run may differ."""
 
 
@@ -126,7 +127,7 @@ class MetaRun:
     save_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        loss = parse(self.source.loss_spec)
+        loss = open_loss(self.source.loss_spec)
         if not isinstance(loss.labels, OneOfMany):
             raise ValueError(
                 "objectives are learned for models with one score per class; this one was trained "
@@ -147,9 +148,10 @@ class MetaRun:
         return {
             "source": {
                 "architecture": self.source.metadata.architecture,
-                "loss": self.source.loss_spec,
+                "loss": label_of(self.source.loss_spec),
                 "data": self.source.metadata.data,
                 "digest": self.source.digest,
+                **({"files": dict(self.source.files)} if self.source.files else {}),
             },
             "classes": list(self.source.classes),
             "shifts": [shift.record() for shift in self.shifts],

@@ -15,7 +15,7 @@ from fenchel.adapters.guards import without_minimum_is_meant
 from fenchel.api import adapt
 from fenchel.data.stream import Shift, Stream
 from fenchel.files import write_atomically
-from fenchel.losses import parse
+from fenchel.losses import open_loss
 from fenchel.models import Checkpoint
 from fenchel.objectives import Conjugate, Entropy, Objective
 from fenchel.progress import progress
@@ -69,7 +69,7 @@ class Scoring:
 
 def baselines(source: Checkpoint) -> dict[str, Objective | None]:
     """The baselines of a learned objective: batch statistics alone, TENT, the conjugate."""
-    conjugate = Conjugate(parse(source.loss_spec))
+    conjugate = Conjugate(open_loss(source.loss_spec))
     return {"bn": None, "entropy": Entropy(), "conjugate": conjugate}
 
 

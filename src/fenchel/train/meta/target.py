@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from fenchel.data.stream import Shift, Stream, corruption_shifts, shift_to
 from fenchel.models import Checkpoint
 from fenchel.names import parse_spec, unknown
 from fenchel.train.meta.split import Split, common_length, part_of, split_rows
+from fenchel.train.outputs import first_images, require_logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,19 @@ class Target:
             score_corruptions=tuple(score_corruptions),
             **settings,
         )
+
+    def known_to(self, source: Checkpoint) -> Checkpoint:
+        """The source with its classes: for a network that does not tell them, those of the data.
+
+        Raises:
+            ValueError: it does not return logits for as many classes.
+        """
+        if source.classes:
+            return source
+        shift = self._learn[0]
+        classes = shift.dataset.classes
+        require_logits(source.model, first_images(shift), len(classes))
+        return replace(source, metadata=replace(source.metadata, classes=classes))
 
     @cached_property
     def split(self) -> Split:

@@ -1,0 +1,24 @@
+"""Adapted predictions for a pile of images: written as they are made, compared with the source's."""
+
+from __future__ import annotations
+
+from fenchel.predict.classes import Labelled, labelled, read_classes
+from fenchel.predict.images import ImageFiles, read_images
+from fenchel.predict.interruption import interruptible
+from fenchel.predict.run import Choices, Outcome, Run, classes_of
+from fenchel.predict.summary import Summary, summarised
+
+__all__ = [
+    "Choices",
+    "ImageFiles",
+    "Labelled",
+    "Outcome",
+    "Run",
+    "Summary",
+    "classes_of",
+    "interruptible",
+    "labelled",
+    "read_classes",
+    "read_images",
+    "summarised",
+]
