@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from fenchel.report.stream_windows import Floats, Windows
-from fenchel.report.style import legend_above, page_width, styled, wrapped
+from fenchel.report.style import finish_grid, legend_above, page_width, styled, wrapped
 
 MOST_AREAS = 12
 """More classes than this are a heat map, of those that occur most."""
@@ -84,8 +84,7 @@ def signals_figure(
             entries |= _draw_events(panel, windows)
             panel.set_title(signal.title)
             panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        for panel in panels[len(shown) :]:
-            panel.set_visible(False)
+        finish_grid(panels, len(shown), across)
         figure.supxlabel("batches", fontsize=9)
         order = ("adapted", "source", *_EVENTS, *_SHADES)
         legend_above(figure, {name: entries[name] for name in order if name in entries}, most=8)

@@ -7,13 +7,14 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib.colors
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 METHOD_COLORS = {
@@ -106,6 +107,14 @@ def page_width(*, narrow: bool) -> float:
 def wrapped(text: str, width: float, *, lines: int = 3) -> str:
     """Text on as many lines as `width` inches need; what does not fit on `lines` of them ends in dots."""
     return textwrap.fill(text, max(8, int(width / 0.1)), max_lines=lines, placeholder=" …")
+
+
+def finish_grid(panels: Sequence[Axes], shown: int, across: int) -> None:
+    """Hide the panels of a grid that are left over; the lowest of each column has the numbers of its axis."""
+    for panel in panels[shown:]:
+        panel.set_visible(False)
+    for panel in panels[max(0, shown - across) : shown]:
+        panel.tick_params(labelbottom=True)
 
 
 def legend_above(figure: Figure, entries: Mapping[str, Artist], *, most: int) -> None:
