@@ -200,6 +200,23 @@ def test_a_loss_of_ones_own_is_derived_from_its_function(fenchel):
     assert [r.wrong for r in ours] == [r.wrong for r in theirs]
 
 
+def test_files_that_share_a_name_are_recorded_both(folder):
+    Path("other").mkdir()
+    Path("other", "network.py").write_text(LOSS)
+    own = MODELS.replace("poly:epsilon=6", "other/network.py:polynomial")
+    Path("own.toml").write_text(SWEEP + own)
+    files = make_plan(read_sweep("own.toml")).jobs[0].cell.model_files
+    assert files[f"{folder.name}/network.py"] == file_digest("network.py")
+    assert files["other/network.py"] == file_digest("other/network.py")
+
+
+def test_a_model_of_a_sweep_that_is_no_text_is_refused_with_its_line(fenchel):
+    Path("own.toml").write_text(SWEEP + MODELS.replace('"network.pt"', "3"))
+    assert "own.toml, line 15: weights of a model is a text; got 3." in fenchel(
+        "bench", "own.toml", code=2
+    )
+
+
 def test_logits_dim_and_parameters_are_said_on_the_command_line_or_in_the_sweep(fenchel):
     named = ["--model", "network.py:Named", *OWN[2:]]
     told = fenchel("bench", "sweep.toml", *named, code=2)

@@ -42,7 +42,7 @@ CASES = {
     "two mistakes": (
         small(1),
         torch.rand(2, 3, 28, 28),
-        "add --gray. It runs on images of 16 x 16",
+        "the channels). It runs on images of 16 x 16",
     ),
     "vectors": (nn.Linear(7, 3), torch.rand(2, 4), "Its first layer, a Linear, takes 7 features"),
 }

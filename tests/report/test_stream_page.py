@@ -190,6 +190,7 @@ def test_without_the_source_and_labels_the_page_says_so(tmp_path: Path) -> None:
     changes = {"source_error_percent": None, "error_percent": None, "changed_percent": None}
     path = write(tmp_path / "page.html", [row(**unknown)], [batch(**silent)], None, **changes)
     text = text_of(path)
+    assert "<h1>unknown</h1>" in text  # no sign of harm, since nobody looked
     assert "The source was not asked for its predictions" in text
     assert "Error over the stream" not in text
     assert "Agreement" not in text
@@ -205,7 +206,7 @@ def test_a_page_of_nothing_is_a_page(tmp_path: Path) -> None:
     page = write_stream_page(
         tmp_path / "page.html", summary={}, rows=[], batches=[], classes=None, image_of=NO_IMAGE
     )
-    assert "<h1>suspect</h1>" in text_of(page)
+    assert "<h1>unknown</h1>" in text_of(page)
 
 
 def test_an_image_that_is_gone_leaves_a_card_without_picture(tmp_path: Path) -> None:
@@ -336,10 +337,35 @@ def test_the_shares_of_the_classes_add_up_and_source_and_adapted_share_colours(
     assert len(set(inks[0])) == 3
 
 
+def test_a_source_that_was_asked_now_and_then_is_drawn_all_the_same(tmp_path: Path) -> None:
+    silent = dict.fromkeys(("agreement", "source_confidence", "source_class_counts"))
+    batches = [batch(k, **({} if k % 4 == 0 else silent)) for k in range(9)]
+    windows = windows_of(batches, 150, means=signal_names(), counts=True)
+    agreement, confidence, *_ = signals_figure(windows, SIGNALS, COLORS).axes
+    assert agreement.lines[0].get_xdata().tolist() == [0, 4, 8]
+    assert confidence.lines[0].get_xdata().tolist() == [0, 4, 8]
+    assert confidence.lines[1].get_xdata().tolist() == list(range(9))
+    adapted, source = classes_figure(windows, {}).axes
+    for axes in (adapted, source):  # without gaps
+        tops = axes.collections[-1].get_paths()[0].vertices
+        assert tops[tops[:, 1] > 99.9, 0].max() == 8.5
+        assert sum(tops[:, 1] > 99.9) >= 11
+    page = write(tmp_path / "page.html", [row()], batches)
+    assert text_of(page).count("The source was asked at 3 batches.") == 2
+
+
 def test_many_classes_are_a_heat_map() -> None:
     windows = windows_of([batch(k, MOST_AREAS + 1) for k in range(4)], 40, counts=True)
     adapted, source, _ = classes_figure(windows, {}).axes
     assert len(adapted.images) == len(source.images) == 1
+
+
+def test_the_lowest_panel_of_every_column_has_numbers_below_it() -> None:
+    windows = windows_of([batch(k, agreement=None) for k in range(4)], 150, means=signal_names())
+    panels = signals_figure(windows, SIGNALS, COLORS).axes
+    shown = [panel.get_visible() for panel in panels]
+    numbered = [panel.xaxis.get_tick_params()["labelbottom"] for panel in panels]
+    assert (shown, numbered[:3]) == ([True, True, True, False], [False, True, True])
 
 
 def test_source_and_adapted_have_their_colours_in_every_panel() -> None:
@@ -410,7 +436,7 @@ def test_the_verdict_can_be_read_in_grey(
       const paint = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
       const rgb = (color) => { paint.fillStyle = color; paint.fillRect(0, 0, 1, 1);
         return [...paint.getImageData(0, 0, 1, 1).data].slice(0, 3); };
-      return ["healthy", "suspect", "collapsed"].map((verdict) => {
+      return ["healthy", "suspect", "collapsed", "unknown"].map((verdict) => {
         const card = document.querySelector(".verdict");
         card.className = "verdict " + verdict;
         const ink = getComputedStyle(card.querySelector("h1")).color;

@@ -97,8 +97,15 @@ class ModelSource:
         return (*code, *weights, *loss)
 
     def digests(self) -> dict[str, str]:
-        """The digests of those of these files that are there, by their names."""
-        return {f.name: _digest_at(f, written_at(f)) for f in self.files() if f.is_file()}
+        """The digests of those that are there, by their names; with the folder where two share a name."""
+        files = dict.fromkeys(file for file in self.files() if file.is_file())
+        names = [file.name for file in files]
+        return {
+            file.name
+            if names.count(file.name) == 1
+            else f"{file.parent.name}/{file.name}": _digest_at(file, written_at(file))
+            for file in files
+        }
 
     def written(self) -> tuple[int, ...]:
         """When each of its files was written, so that one that was replaced is read again."""

@@ -117,6 +117,10 @@ class ModelChoice:
     dim: int | None = None
 
     def __post_init__(self) -> None:
+        for field_name in ("name", "weights", "trained_with"):
+            value = getattr(self, field_name)
+            if not isinstance(value, str) and (value is not None or field_name == "name"):
+                raise TypeError(f"{field_name} of a model is a text; got {value!r}.")
         if isinstance(self.logits, str):
             object.__setattr__(self, "logits", key_or_index(self.logits))
         Scores(self.logits, self.dim)  # refuses what no adapter takes

@@ -154,9 +154,10 @@ def one_model(
 def _from_here(model: str) -> str:
     """A model with whole paths: those on the command line are relative to the current folder."""
     from fenchel.models.opening import read_spec
+    from fenchel.models.places import has_scheme
 
     found = read_spec(model)
-    if found.kind == "checkpoint":
+    if found.kind == "checkpoint" and not has_scheme(model):
         return str(Path(found.name).resolve())
     return _own_code_from_here(model)
 

@@ -38,9 +38,9 @@ FOR_IMAGES: Advice = {
     "layout": "Move the channels in front of height and width: images.transpose(0, 3, 1, 2)",
     "integers": "Give floats in [0, 1], images / 255, or save bytes (uint8) of shape (N, H, W, C)",
     "range": "Divide by 255, or save bytes (uint8); pass mean= and std= for another scale",
-    "to gray": "The model takes grey images: pass mode='L'",
-    "to colour": "The model takes colour images: pass mode='RGB'",
-    "size": "It runs on images of {side} x {side}: pass size={side}",
+    "to gray": "The model takes grey images: pass mode='L' (arrays: average the channels)",
+    "to colour": "The model takes colour images: pass mode='RGB' (arrays: repeat the channel)",
+    "size": "It runs on images of {side} x {side}: pass size={side} (arrays: resize them)",
 }
 """For images that a user read from files or arrays."""
 

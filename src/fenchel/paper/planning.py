@@ -110,9 +110,11 @@ def find_checkpoints(places: Iterable[str | Path]) -> tuple[FoundCheckpoint, ...
             continue
         for file in sorted(place.rglob("*.safetensors")):
             try:
-                found[file] = FoundCheckpoint(file, read_metadata(file))
+                metadata = read_metadata(file)
             except (ValueError, OSError):
                 continue  # the state of a training run, or weights of another program
+            if not metadata.code:  # else it cannot be opened without a file of the user's
+                found[file] = FoundCheckpoint(file, metadata)
     return tuple(found.values())
 
 

@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fenchel.report.layout import to_csv
-from fenchel.report.style import is_front, legend_above, page_width, palette, styled, wrapped
+from fenchel.report.style import (
+    finish_grid,
+    is_front,
+    legend_above,
+    page_width,
+    palette,
+    styled,
+    wrapped,
+)
 from fenchel.report.tables import Measurement
 
 Curves = Mapping[tuple[str, str], Sequence[Sequence[float]]]
@@ -76,8 +84,7 @@ def curves_figure(
                     shown[method] = _draw(panel, runs, method, colors[method])
             panel.set_title(wrapped(shift.replace("_", " "), width / across - 0.5))
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        for panel in panels[len(shifts) :]:
-            panel.set_visible(False)
+        finish_grid(panels, len(shifts), across)
         figure.supxlabel("batches", fontsize=9)
         figure.supylabel(quantity, fontsize=9)
         legend_above(figure, {name: shown[name] for name in methods if name in shown}, most=12)

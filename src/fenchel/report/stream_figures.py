@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from fenchel.report.stream_windows import Floats, Windows
-from fenchel.report.style import legend_above, page_width, styled, wrapped
+from fenchel.report.style import finish_grid, legend_above, page_width, styled, wrapped
 
 MOST_AREAS = 12
 """More classes than this are a heat map, of those that occur most."""
@@ -84,8 +84,7 @@ def signals_figure(
             entries |= _draw_events(panel, windows)
             panel.set_title(signal.title)
             panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        for panel in panels[len(shown) :]:
-            panel.set_visible(False)
+        finish_grid(panels, len(shown), across)
         figure.supxlabel("batches", fontsize=9)
         order = ("adapted", "source", *_EVENTS, *_SHADES)
         legend_above(figure, {name: entries[name] for name in order if name in entries}, most=8)
@@ -99,14 +98,16 @@ def _draw_signal(
     for label, name in (("source", signal.of_source), ("adapted", signal.name)):
         if (values := windows.mean(name)) is None:
             continue
-        lonely = np.isfinite(values).sum() == 1
+        # The source may have been asked now and then: a line joins its points, which are marked.
+        known = np.isfinite(values)
         (entries[label],) = panel.plot(
-            windows.middle,
-            signal.factor * values,
+            windows.middle[known],
+            signal.factor * values[known],
             color=colors[label],
             linestyle="-" if label == "adapted" else "--",
             linewidth=2.0 if label == "adapted" else 1.5,
-            marker="o" if lonely else None,
+            marker="o" if known.sum() == 1 or not known.all() else None,
+            markersize=6 if known.sum() == 1 else 2.5,
         )
     low, high = windows.first[0] - 0.5, windows.last[-1] + 0.5
     panel.set_xlim(low, high)
@@ -176,9 +177,14 @@ def classes_figure(windows: Windows, names: Mapping[int, str], *, narrow: bool =
 
 
 def _shares(counts: Floats) -> Floats:
-    """The share of every class in percent, by window; nan where a window is empty."""
-    totals = counts.sum(1, keepdims=True)
-    return 100 * counts / np.where(totals > 0, totals, np.nan)
+    """The share of every class in percent, by window; a window without any has those of its neighbour."""
+    totals = counts.sum(1)
+    (known,) = np.nonzero(totals)
+    if not len(known):
+        return np.zeros_like(counts)
+    nearest = known[np.abs(np.arange(len(counts))[:, None] - known).argmin(1)]
+    shares: Floats = 100 * counts[nearest] / totals[nearest, None]
+    return shares
 
 
 def _areas(
@@ -193,7 +199,7 @@ def _areas(
     for panel, (title, shares) in zip(places, panels.items(), strict=True):
         filled = np.vstack([shares[:1], shares, shares[-1:]]).T
         handles = panel.stackplot(
-            at, np.nan_to_num(filled), colors=_CLASS_COLORS, edgecolor="white", linewidth=0.4
+            at, filled, colors=_CLASS_COLORS, edgecolor="white", linewidth=0.4
         )
         panel.set(xlim=(at[0], at[-1]), ylim=(0, 100), title=title)
         panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
@@ -213,25 +219,24 @@ def _heat_maps(
     windows: Windows, panels: Mapping[str, Floats], names: Mapping[int, str], narrow: bool
 ) -> Figure:
     shown = most_predicted(windows)
-    highest = max(float(np.nanmax(shares[:, shown], initial=0.0)) for shares in panels.values())
+    highest = max(float(shares.max(initial=0.0)) for shares in panels.values())
     down, across = (len(panels), 1) if narrow else (1, len(panels))
     size = (page_width(narrow=narrow), (0.17 * len(shown) + 0.6) * down + 0.5)
     figure = Figure(figsize=size, layout="constrained")
     places = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
+    # By the square root, so that rare classes are seen beside frequent ones.
+    norm = PowerNorm(0.5, 0, max(highest, 1e-9))
+    labels = [wrapped(class_name(k, names), 1.8, lines=1) for k in shown]
     for panel, (title, shares) in zip(places, panels.items(), strict=True):
         image = panel.imshow(
             shares[:, shown].T,
             aspect="auto",
             interpolation="none",
             cmap=_FEW_TO_MANY,
-            norm=PowerNorm(
-                0.5, 0, max(highest, 1e-9)
-            ),  # so that rare classes are seen beside frequent ones
+            norm=norm,
             extent=(windows.first[0] - 0.5, windows.last[-1] + 0.5, len(shown) - 0.5, -0.5),
         )
-        panel.set_yticks(
-            range(len(shown)), [wrapped(class_name(k, names), 1.8, lines=1) for k in shown]
-        )
+        panel.set_yticks(range(len(shown)), labels)
         panel.tick_params(axis="y", length=0, labelsize=8)
         panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         panel.grid(visible=False)
@@ -255,9 +260,7 @@ def most_predicted(windows: Windows) -> list[int]:
         return []
     total = windows.counts.sum(0)
     if windows.source_counts is not None:
-        theirs = windows.source_counts.sum(0)
-        width = min(len(total), len(theirs))
-        total[:width] = np.maximum(total[:width], theirs[:width])
+        total = np.maximum(total, windows.source_counts.sum(0))
     order = np.argsort(-total, kind="stable")[:MOST_ROWS]
     return [int(k) for k in order if total[k] > 0]
 

@@ -50,7 +50,7 @@ SMALL_IMAGE = 64
 
 OUTCOME_WORDS = {MENDED: "right now", BROKEN: "right before", STILL_WRONG: "still wrong"}
 
-_SYMBOLS = {"healthy": "✓", "suspect": "!", "collapsed": "✕"}
+_SYMBOLS = {"healthy": "✓", "suspect": "!", "collapsed": "✕", "unknown": "?"}
 
 
 def write_stream_page(
@@ -78,13 +78,14 @@ def write_stream_page(
     method = str(summary.get("method") or "adapted").partition(":")[0]
     by_row = palette(["source", method])
     colors = {"source": by_row["source"], "adapted": by_row[method]}
+    settings = {"method": summary.get("method"), **(summary.get("settings") or {})}
     notable, notable_count = batches_table(batches)
-    verdict = summary.get("verdict")
+    verdict = verdict_on(summary, found)
     text = render(
         "stream.html",
         summary=summary,
-        verdict=verdict if verdict in _SYMBOLS else "suspect",
-        symbol=_SYMBOLS.get(str(verdict), "?"),
+        verdict=verdict,
+        symbol=_SYMBOLS[verdict],
         tiles=tiles(summary, found),
         figures=_figures(batches, names, colors),
         colors=colors,
@@ -94,10 +95,17 @@ def write_stream_page(
         bad=bad_table(found),
         notable=notable,
         notable_count=notable_count,
-        settings={name: _setting(value) for name, value in (summary.get("settings") or {}).items()},
+        settings={name: _setting(value) for name, value in settings.items() if value is not None},
     )
     write_atomically(path, text.encode("utf-8", "replace"))  # names of files may be no Unicode
     return Path(path)
+
+
+def verdict_on(summary: Mapping[str, Any], found: StreamRows) -> str:
+    """The verdict of the summary; unknown where no sign of harm means nothing, for want of a comparison."""
+    verdict = str(summary.get("verdict"))
+    judged = found.compared or summary.get("error_percent") is not None
+    return verdict if verdict in _SYMBOLS and (judged or verdict != "healthy") else "unknown"
 
 
 def tiles(summary: Mapping[str, Any], found: StreamRows) -> list[tuple[str, str, str]]:
@@ -144,7 +152,7 @@ def _figures(
         svg = drawn(draw, title, f"f{len(made)}-")
         made.append({"title": title, "svg": svg, "caption": " ".join(filter(None, captions))})
 
-    together = _together(fine, len(batches))
+    together, asked = _together(fine, len(batches)), _asked(batches)
     if known_signals(fine, [ERROR]):
         add(
             "Error over the stream",
@@ -157,7 +165,7 @@ def _figures(
             "What is predicted",
             lambda narrow: classes_figure(coarse, names, narrow=narrow),
             "A class that takes over from the others is the first sign of a collapse.",
-            "" if coarse.source_counts is not None else "The source was not asked.",
+            asked,
             _left_out_classes(coarse),
             _together(coarse, len(batches)),
         )
@@ -166,9 +174,22 @@ def _figures(
             "How sure, and how far from the source",
             lambda narrow: signals_figure(fine, SIGNALS, colors, narrow=narrow),
             "Classes in use: about how many classes the predictions of a batch are spread over.",
+            asked,
             together,
         )
     return made
+
+
+def _asked(batches: Sequence[Batch]) -> str:
+    """A remark on how often the source predicted too, where it was not at every batch."""
+    count = sum(bool(batch.get("source_class_counts")) for batch in batches)
+    if not count:
+        return "The source was not asked."
+    return (
+        ""
+        if count == len(batches)
+        else f"The source was asked at {_some(count, 'batch', 'batches')}."
+    )
 
 
 def _together(windows: Windows, batches: int) -> str:
@@ -269,7 +290,7 @@ def _entry(row: Mapping[str, Any], key: str) -> str:
 
 
 def _setting(value: object) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _plain(name: str) -> str:

@@ -7,13 +7,14 @@ import io
 import re
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib.colors
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 METHOD_COLORS = {
@@ -108,12 +109,23 @@ def wrapped(text: str, width: float, *, lines: int = 3) -> str:
     return textwrap.fill(text, max(8, int(width / 0.1)), max_lines=lines, placeholder=" …")
 
 
+def finish_grid(panels: Sequence[Axes], shown: int, across: int) -> None:
+    """Hide the panels of a grid that are left over; the lowest of each column has the numbers of its axis."""
+    for panel in panels[shown:]:
+        panel.set_visible(False)
+    for panel in panels[max(0, shown - across) : shown]:
+        panel.tick_params(labelbottom=True)
+
+
 def legend_above(figure: Figure, entries: Mapping[str, Artist], *, most: int) -> None:
     """The legend over all panels, up to `most` names side by side, and no wider than the figure."""
     width = figure.get_figwidth()
     names = [wrapped(name, width - 0.6) for name in entries]
     longest = max((len(line) for name in names for line in name.splitlines()), default=0)
     columns = max(1, min(most, len(names), int(width / (0.48 + 0.075 * longest))))
+    if 0 < len(names) % columns < columns / 2:  # nearly nothing in the last row: fill all alike
+        rows = -(-len(names) // columns)
+        columns = -(-len(names) // rows)
     figure.legend(list(entries.values()), names, loc="outside upper center", ncols=columns)
 
 
