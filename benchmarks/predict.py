@@ -80,7 +80,7 @@ def measured(
         ALONE: partial(steps_alone, adapter, images, batch, side)
     }
     for name, when in (("from the folder", "auto"), ("the same, always compared", "always")):
-        choices = Choices(batch_size=batch, source_predictions=when)
+        choices = Choices(batch_size=batch, source_predictions=when)  # type: ignore[arg-type]
         ways[name] = partial(from_the_folder, adapter, images, folder, choices)
     adapter(torch.rand(2, 3, side, side))  # whatever a first batch takes
     seconds: dict[str, list[float]] = {name: [] for name in ways}

@@ -272,3 +272,11 @@ def test_pages_show_the_stream(digits: Any, command: Any) -> None:
     assert "Adaptation helped" in page
     assert "<svg" in page
     assert "data:image" in page
+
+
+def test_images_on_another_scale_run_with_a_warning(digits: Any, command: Any) -> None:
+    np.save("bytes.npy", digits.images[:40, None].astype(np.float32))
+    command(*digits.call(Path("bytes.npy").resolve()))
+    assert command.code == 0
+    assert "warning: the images are float32" in command.err
+    assert "Divide by 255" in command.err

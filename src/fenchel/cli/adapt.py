@@ -398,13 +398,15 @@ def _labelled(
     adapter: Adapter, images: ImageFiles, classes: str | None, source: Checkpoint, device: str
 ) -> Labelled:
     """The images with the labels that their folders or files give, told on standard error."""
-    from fenchel.predict import classes_of, labelled, read_classes
+    from fenchel.predict import first_look, labelled, read_classes
     from fenchel.predict.classes import FOLDER_ORDER
 
     by_order = classes == FOLDER_ORDER
     names = source.classes or None if classes is None or by_order else read_classes(Path(classes))
-    count = classes_of(adapter, images, device)
-    pile = labelled(images, count, names, folder_order=by_order)
+    seen = first_look(adapter, images, device)
+    if seen.caution:
+        err.print(f"warning: {_in_options(seen.caution)}", style="yellow", soft_wrap=True)
+    pile = labelled(images, seen.classes, names, folder_order=by_order)
     if pile.how:
         err.print(_in_options(pile.how), highlight=False, soft_wrap=True)
     return pile
@@ -426,7 +428,7 @@ def _write_report(path: Path, entries: dict[str, Any], run: Run, pile: Labelled)
     )
 
 
-def _number_or_text(text: str) -> float | str:
+def _number_or_text(text: str) -> Any:
     """`0.1` as a number, `batch` as it is."""
     try:
         return float(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fenchel.predict.classes import Labelled, labelled, read_classes
 from fenchel.predict.images import ImageFiles, read_images
 from fenchel.predict.interruption import interruptible
-from fenchel.predict.run import Choices, Outcome, Run, classes_of
+from fenchel.predict.run import Choices, Outcome, Run, first_look
 from fenchel.predict.summary import Summary, summarised
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "Outcome",
     "Run",
     "Summary",
-    "classes_of",
+    "first_look",
     "interruptible",
     "labelled",
     "read_classes",

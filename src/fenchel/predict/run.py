@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fenchel.adapters import Adapter, Health
 from fenchel.adapters.monitor import Monitor
-from fenchel.models.feeding import blamed
+from fenchel.models.feeding import blamed, suspicious_inputs
 from fenchel.predict.classes import Labelled
 from fenchel.predict.evidence import Prediction, Predictions, batch_entry, count, event_of, rows_of
 from fenchel.predict.images import ImageFiles
@@ -251,12 +251,21 @@ def scores_of(adapter: Adapter, output: Any) -> Tensor:
     return torch.cat([-scores, scores], dim=-1) if scores.shape[-1] == 1 else scores
 
 
-def classes_of(adapter: Adapter, images: ImageFiles, device: str = "cpu") -> int:
-    """The number of classes, from the source's prediction of the first image that can be used."""
+@dataclass(frozen=True)
+class FirstLook:
+    """What one image tells before a run begins: the number of classes, and what looks wrong with it."""
+
+    classes: int
+    caution: str | None
+
+
+def first_look(adapter: Adapter, images: ImageFiles, device: str = "cpu") -> FirstLook:
+    """Let the source predict the first image that can be used."""
     picture = first_usable(images, range(len(images)))
     inputs = Batch((picture,)).inputs().to(device)
     with _explained(adapter, inputs):
-        return scores_of(adapter, adapter.source_prediction(inputs)).shape[-1]
+        scores = scores_of(adapter, adapter.source_prediction(inputs))
+    return FirstLook(scores.shape[-1], suspicious_inputs(inputs))
 
 
 @contextmanager
