@@ -84,7 +84,7 @@ def curves_figure(
                     shown[method] = _draw(panel, runs, method, colors[method])
             panel.set_title(wrapped(shift.replace("_", " "), width / across - 0.5))
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        finish_grid(panels, len(shifts), across)
+        finish_grid(list(panels), len(shifts), across)
         figure.supxlabel("batches", fontsize=9)
         figure.supylabel(quantity, fontsize=9)
         legend_above(figure, {name: shown[name] for name in methods if name in shown}, most=12)

@@ -84,7 +84,7 @@ def signals_figure(
             entries |= _draw_events(panel, windows)
             panel.set_title(signal.title)
             panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        finish_grid(panels, len(shown), across)
+        finish_grid(list(panels), len(shown), across)
         figure.supxlabel("batches", fontsize=9)
         order = ("adapted", "source", *_EVENTS, *_SHADES)
         legend_above(figure, {name: entries[name] for name in order if name in entries}, most=8)
