@@ -106,7 +106,7 @@ def test_adapt_writes_predictions_and_the_error(workplace: Path) -> None:
         run(
             "adapt", "--model", "network_of_mine.py:build", "--weights", "net.pt",
             "--trained-with", "poly:epsilon=6", "--images", "photos", "--batch-size", "18",
-            "--classes", "folders", "--out", "predictions.csv", "--save-adapted", "adapted.safetensors", "--json",
+            "--classes", "folders", "--save-adapted", "adapted.safetensors", "--json",
         )
     )  # fmt: skip
     rows = list(csv.DictReader(Path("predictions.csv").read_text().splitlines()))
