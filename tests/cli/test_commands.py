@@ -83,6 +83,11 @@ def test_list_as_json_is_json() -> None:
     assert {"learned", "quadratic", "scaled-entropy"} <= set(names)
     about = {row["name"]: row["about"] for row in rows}
     assert "threshold=0.75" in about["hard"]
+    eta = next(row for row in rows if row["name"] == "eta")
+    assert (eta["forward"], eta["backward"], eta["memory"]) == ("1", "1", "mean prediction")
+    assert (eta["needs_batch"], eta["needs_source_data"]) == (False, False)
+    assert "ICML 2022" in eta["paper"]
+    assert "cifar10" in eta["published"]
 
 
 def test_derive_of_a_function_tells_label_objective_and_findings(workplace: Path) -> None:

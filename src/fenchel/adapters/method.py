@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from torch import Tensor
 
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.passes import Passes
 from fenchel.adapters.state import State, Tensors
+from fenchel.losses import Loss
 from fenchel.names import Registry
 from fenchel.objectives import OBJECTIVES, Objective
 from fenchel.options import Configurable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+OpenPasses = Callable[[Inputs], AbstractContextManager[Passes]]
+"""With the passes that a batch may go through."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +34,8 @@ class Method(Configurable, ABC):
     moved between devices and undone by the guard like the rest of the state. Tensors of a state are
     never changed in place.
 
-    A field called `loss` is filled with the training loss.
+    A field called `loss` is filled with the training loss. What it costs, where it was published and the
+    settings it was made for are facts of its class: `cost`, `paper`, `defaults`, `published`.
 
     >>> from dataclasses import dataclass, replace
     >>> import fenchel, torch
@@ -41,7 +53,8 @@ class Method(Configurable, ABC):
     moves: ClassVar[bool] = True
     """Whether parameters move; if none does, learning rate and optimiser do not matter."""
     statistics: ClassVar[Literal["source"] | None] = None
-    """The statistics that the method needs; they override the setting `statistics`."""
+    """The statistics that the method needs; they override the setting `statistics`. What it merely prefers
+    belongs into `defaults`."""
 
     def start(self, passes: Passes, batch: Inputs) -> Tensors:
         """What it remembers before the first batch, which is given for its shapes."""
@@ -57,6 +70,18 @@ class Method(Configurable, ABC):
 
     def check(self) -> None:
         """Refuse what could not adapt anything; called once, before the first batch."""
+
+    def trained_with(self, loss: Loss | None) -> Self:
+        """The method for a model trained with `loss` (None: not known)."""
+        return self
+
+    def prepared(self, on_source: OpenPasses, images: Tensor | None) -> Self:
+        """The method with what it learns from images of the source; None if there are none.
+
+        Called once, before the first batch, if `cost` says that it needs source data. `on_source` opens
+        passes over a batch of them, at the source model's parameters.
+        """
+        return self
 
     @property
     def remembers(self) -> bool:

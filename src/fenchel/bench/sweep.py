@@ -103,7 +103,8 @@ class MethodChoice:
     Attributes:
         name: a registered method.
         grid: setting -> values. Settings of `fenchel.adapt` (`learning_rate`, `temperature`, `optimizer`,
-            `steps`, `parameters`, `predict`, `statistics`, `episodic`) and of the method's objective.
+            `steps`, `parameters`, `predict`, `statistics`, `episodic`), options of the method, and
+            `settings`, the name of a data set for which its authors published theirs.
         tuned: a file written by `fenchel tune`, which supplies the tuned settings.
     """
 
@@ -128,14 +129,18 @@ class MethodChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamChoice:
-    """The protocol of every cell; the settings of `fenchel.adapt` here are defaults of the methods."""
+    """The protocol of every cell; the settings of `fenchel.adapt` here are defaults of the methods.
+
+    None leaves `predict` and `statistics` to each method: after the update and of the batch, unless it was
+    made for others.
+    """
 
     setting: str = "reset"
     order: str = "shuffled"
     concentration: float = 0.1
     batch_size: int = DEFAULT_BATCH_SIZE
-    predict: str = "after"
-    statistics: Statistics = "batch"
+    predict: str | None = None
+    statistics: Statistics | None = None
     episodic: bool = False
 
     def __post_init__(self) -> None:
@@ -143,12 +148,13 @@ class StreamChoice:
             raise unknown("setting", self.setting, SETTINGS)
         if self.order not in ORDERS:
             raise unknown("order", self.order, ORDERS)
-        if self.predict not in ("after", "before"):
+        if self.predict not in (None, "after", "before"):
             raise unknown("predict", self.predict, ("after", "before"))
         if not self.concentration > 0:
             raise ValueError(f"the concentration must be positive; got {self.concentration!r}.")
         _check_count("batch_size", self.batch_size)
-        check_statistics(self.statistics)
+        if self.statistics is not None:
+            check_statistics(self.statistics)
         if not isinstance(self.episodic, bool):
             raise TypeError(f"episodic is true or false; got {self.episodic!r}.")
 

@@ -148,7 +148,7 @@ def _check_values(document: Document, path: KeyPath, method: str, values: list[A
 
 
 def _settings_of(method: str) -> list[str]:
-    return ["name", "tuned", *ADAPTATION_DEFAULTS, *METHODS[method].options()]
+    return ["name", "tuned", "settings", *ADAPTATION_DEFAULTS, *METHODS[method].options()]
 
 
 def _as_grid(setting: str, value: Any) -> list[Any]:

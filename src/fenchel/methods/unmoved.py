@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 from fenchel.adapters.method import Method
+from fenchel.facts import Cost
 from fenchel.names import register
 
 
@@ -15,6 +16,7 @@ from fenchel.names import register
 class Source(Method):
     """The model as it is."""
 
+    cost: ClassVar[Cost | None] = Cost(forward="1", backward="0")
     moves: ClassVar[bool] = False
     statistics: ClassVar[Literal["source"] | None] = "source"
 
@@ -25,4 +27,5 @@ class Source(Method):
 class BatchStatistics(Method):
     """Statistics of the batch in batch-normalisation layers, and no update."""
 
+    cost: ClassVar[Cost | None] = Cost(forward="1", backward="0", needs_batch=True)
     moves: ClassVar[bool] = False

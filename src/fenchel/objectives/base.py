@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
+from fenchel.facts import ONE_STEP, Cost
 from fenchel.losses import Loss, OneOfMany
 from fenchel.names import Registry
 from fenchel.options import Configurable
@@ -23,6 +24,8 @@ class Objective(Configurable, ABC):
     A subclass writes `value`, and `weight` if samples count differently. Registered under a name, it
     is a method by itself: its fields are the method's options.
     """
+
+    cost: ClassVar[Cost | None] = ONE_STEP
 
     temperature: float = 1.0
 

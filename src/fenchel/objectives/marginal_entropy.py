@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
+from fenchel.facts import Cost
 from fenchel.losses import Loss
 from fenchel.names import register
 from fenchel.objectives.augmix import augmix
@@ -29,9 +30,13 @@ class MarginalEntropy(Objective, KnowsPixels):
     Each view has a forward pass of its own; the clean input serves the prediction only. AugMix works on
     pixel values, so the objective must know where they lie: `input_range=(low, high)` for images such
     as (0, 1), or the `mean` and `std` by which images in [0, 1] were normalised before the model.
-
-    Reference: Zhang et al., "MEMO: Test Time Robustness via Adaptation and Augmentation", 2022.
     """
+
+    cost: ClassVar[Cost | None] = Cost(forward="1 + views", backward="views")
+    paper: ClassVar[str] = (
+        'Zhang et al., "MEMO: Test Time Robustness via Adaptation and Augmentation", NeurIPS 2022, '
+        "arXiv 2110.09506"
+    )
 
     views: int = 3
 
