@@ -92,6 +92,7 @@ class Step:
         return Passes(
             batch=inputs,
             source=self.source,
+            source_network=networks.source,
             network=networks.moving,
             scores=self.scores,
             optimizer=self.optimizer,
