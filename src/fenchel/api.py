@@ -31,6 +31,7 @@ from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.outputs import Where
 from fenchel.adapters.parameters import Selection
 from fenchel.losses import Loss, parse
+from fenchel.methods.bn_alpha import BatchAlpha
 from fenchel.methods.choosing import Choice
 from fenchel.methods.unmoved import BatchStatistics
 from fenchel.names import unknown
@@ -139,10 +140,11 @@ def adapt(
     choice = Choice.of(method, objective, settings, options)
     chosen = choice.made(loss, temperature, _known_input_range(network))
     chosen.check()
-    if isinstance(chosen, BatchStatistics) and not batch_norm_layers(network):
+    if isinstance(chosen, BatchStatistics | BatchAlpha) and not batch_norm_layers(network):
+        name = choice.name or type(chosen).__name__
         warnings.warn(
-            f"{type(network).__name__} has no batch-normalisation layers, so method 'bn' predicts with the "
-            "source model unchanged.",
+            f"{type(network).__name__} has no batch-normalisation layers, so method {name!r} predicts with "
+            "the source model unchanged.",
             AdaptationWarning,
             stacklevel=2,
         )
@@ -233,12 +235,12 @@ def _known_input_range(model: nn.Module) -> tuple[float, float] | None:
 
 def _warn_without_minimum(method: Method, model: nn.Module) -> None:
     """Warn if the objective has no lower bound and the scores of the network have no bound either."""
-    objective = getattr(method, "objective", None)
-    if objective is None or objective.is_bounded:
+    if method.has_minimum:
         return
     leaves = [module for module in model.modules() if next(module.children(), None) is None]
     if leaves and isinstance(leaves[-1], _BOUNDED):
         return
+    objective = getattr(method, "objective", method)
     warnings.warn(
         f"the objective {objective!r} has no minimum, and the scores of {type(model).__name__} have no "
         "bound: over a long stream they grow until one class takes all predictions. Use optimizer='adam' "

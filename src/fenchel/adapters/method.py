@@ -6,11 +6,12 @@ from abc import ABC
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.normalization import Statistics
 from fenchel.adapters.passes import Passes
 from fenchel.adapters.state import State, Tensors
 from fenchel.losses import Loss
@@ -52,9 +53,20 @@ class Method(Configurable, ABC):
 
     moves: ClassVar[bool] = True
     """Whether parameters move; if none does, learning rate and optimiser do not matter."""
-    statistics: ClassVar[Literal["source"] | None] = None
-    """The statistics that the method needs; they override the setting `statistics`. What it merely prefers
-    belongs into `defaults`."""
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """The statistics that the method needs; they override the setting `statistics`.
+
+        What it merely prefers belongs into `defaults`.
+        """
+        return None
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether what it minimises has a lower bound, so that following it ends somewhere."""
+        objective = getattr(self, "objective", None)
+        return not isinstance(objective, Objective) or objective.is_bounded
 
     def start(self, passes: Passes, batch: Inputs) -> Tensors:
         """What it remembers before the first batch, which is given for its shapes."""

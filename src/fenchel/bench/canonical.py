@@ -74,10 +74,14 @@ def canonical_settings(
     )
     given["parameters"] = _frozen(given["parameters"])
     if made.statistics is not None:
-        given |= {"statistics": made.statistics, "episodic": False}
+        given["statistics"] = made.statistics
+        if not made.moves and not made.remembers:
+            given["episodic"] = False
     if not made.moves:
         given |= {"learning_rate": None, "temperature": None, "optimizer": None, "steps": 1}
-        given |= {"predict": "after", "parameters": "normalization"}
+        given["parameters"] = "normalization"
+        if not made.remembers:
+            given["predict"] = "after"
         return {"method": method, "options": _options_of(made, options), **given}
     if isinstance(made, Descent):
         given["temperature"] = made.objective.temperature
@@ -86,7 +90,8 @@ def canonical_settings(
             made = Descent(objective=Conjugate(loss))
     elif isinstance(made, EntropyMethod):
         given["temperature"] = made.term.temperature
-        if is_conjugate(made.term, loss):
+        conjugate = replace(made, objective="conjugate").trained_with(loss)
+        if is_conjugate(made.term, loss) and is_conjugate(conjugate.term, loss):
             made = replace(made, objective="conjugate")
     return {"method": method, "options": _options_of(made, options), **given}
 

@@ -88,7 +88,7 @@ class Cell:
     learning_rate: float | None = None
     steps: int = 1
     predict: str = "after"
-    statistics: Literal["batch", "source"] | float = "batch"
+    statistics: str | float = "batch"
     parameters: str | tuple[str, ...] = "normalization"
     episodic: bool = False
     plugins: Mapping[str, str] = field(default_factory=dict, metadata=_IF_ANY)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from fenchel.adapters.method import Method
+from fenchel.adapters.normalization import Statistics
 from fenchel.facts import Cost
 from fenchel.names import register
 
@@ -18,7 +19,11 @@ class Source(Method):
 
     cost: ClassVar[Cost | None] = Cost(forward="1", backward="0")
     moves: ClassVar[bool] = False
-    statistics: ClassVar[Literal["source"] | None] = "source"
+
+    @property
+    def statistics(self) -> Statistics:
+        """The source's own."""
+        return "source"
 
 
 @final

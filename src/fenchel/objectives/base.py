@@ -100,11 +100,11 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tenso
     return total / count.clamp_min(1), count > 0
 
 
-def require_one_of_many(objective: type[Objective], loss: Loss | None) -> None:
-    """Refuse a loss whose labels are not one class out of C, which this objective is made for."""
+def require_one_of_many(kind: type[Configurable], loss: Loss | None) -> None:
+    """Refuse a loss whose labels are not one class out of C, for which an objective or method is made."""
     if loss is not None and not isinstance(loss.labels, OneOfMany):
         raise ValueError(
-            f"{objective.__name__} is defined for one class out of C; {loss!r} has labels of another "
+            f"{kind.__name__} is defined for one class out of C; {loss!r} has labels of another "
             "kind. Use method='conjugate', 'entropy', 'hard' or 'soft'."
         )
 
