@@ -11,8 +11,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 CLASSES, SIZE, BATCHES = 5, 8, 20
+
+MOST = math.log(CLASSES)
+"""The largest entropy, ln C."""
 
 Term = Callable[[Tensor], Tensor]
 
@@ -114,5 +118,43 @@ def agree(
         torch.testing.assert_close(value, theirs[name].detach(), rtol=1e-8, atol=1e-8)
 
 
-MOST = math.log(CLASSES)
-"""The largest entropy, ln C."""
+def eta_loop(
+    model: nn.Module,
+    batches: list[Tensor],
+    term: Term,
+    *,
+    similarity: float = 0.9,
+    predict: str = "before",
+    penalty: Callable[[], Tensor | float] = lambda: 0.0,
+    forget: Callable[[int], torch.optim.Optimizer | None] = lambda number: None,
+) -> tuple[list[Tensor], list[int]]:
+    """ETA as a loop over batches; how many samples it kept shows whether its gates did anything.
+
+    `penalty` is added to the loss; `forget` may undo everything before a batch and give a new optimiser.
+    """
+    parameters = affine(in_place(model))
+    optimizer = torch.optim.Adam(parameters, lr=0.01)
+    mean, outputs, kept = None, [], []
+    for number, x in enumerate(batches):
+        if (fresh := forget(number)) is not None:
+            optimizer, mean = fresh, None
+        logits = model(x)
+        p, h = logits.softmax(1).detach(), entropy(logits).detach()
+        rows = [
+            row
+            for row in range(len(x))
+            if h[row] < 0.4 * MOST
+            and (mean is None or abs(F.cosine_similarity(p[row], mean, dim=0)) < similarity)
+        ]
+        kept.append(len(rows))
+        if rows:
+            latest = p[rows].mean(0)
+            mean = latest if mean is None else 0.9 * mean + 0.1 * latest
+            weights = torch.exp(0.4 * MOST - h[rows])
+            loss = (weights * term(logits)[rows]).mean() + penalty()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            outputs.append(logits.detach() if predict == "before" else model(x))
+    return outputs, kept

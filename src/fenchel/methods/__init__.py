@@ -7,6 +7,7 @@ file or behind an entry point of the group `fenchel.methods`.
 from __future__ import annotations
 
 from fenchel.methods.descent import Descent
+from fenchel.methods.importance import Fisher, fisher
 from fenchel.methods.inside import EntropyMethod
 from fenchel.methods.making import as_method, made_method, moves_parameters
 from fenchel.names import import_submodules
@@ -20,7 +21,9 @@ __all__ = [
     "STANDARD_METHODS",
     "Descent",
     "EntropyMethod",
+    "Fisher",
     "as_method",
+    "fisher",
     "made_method",
     "moves_parameters",
 ]

@@ -27,12 +27,6 @@ class Eta(ReliableAndNew):
             "learning_rate": 1e-3,
             "predict": "before",
         },
-        "cifar100": {
-            "similarity": 0.4,
-            "optimizer": "adam",
-            "learning_rate": 1e-3,
-            "predict": "before",
-        },
         "imagenet": {
             "similarity": 0.05,
             "optimizer": "sgd",

@@ -27,7 +27,8 @@ def largest_entropy(logits: Tensor) -> float:
 def cosine(p: Tensor, mean: Tensor) -> Tensor:
     """The cosine between every prediction and a mean prediction; 0 where there is no mean yet."""
     lengths = torch.linalg.vector_norm(p, dim=-1) * torch.linalg.vector_norm(mean)
-    return (p * mean).sum(-1) / lengths.clamp_min(1e-8)
+    found: Tensor = (p * mean).sum(-1) / lengths.clamp_min(1e-8)
+    return found
 
 
 def mean_of_kept(mean: Tensor, p: Tensor, kept: Tensor, momentum: float) -> Tensor:
