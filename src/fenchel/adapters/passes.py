@@ -95,8 +95,9 @@ class Passes:
 
     def output(self, theta: Tensors, batch: Inputs) -> Any:
         """What the model returns for a batch; no graph."""
-        if self._shown is not None and batch is self.batch and _same(self._shown[0], theta):
-            return self._shown[1]
+        known = self.remembered(theta) if batch is self.batch else None
+        if known is not None:
+            return known
         with torch.no_grad():
             return self._run(theta, batch)
 
@@ -167,6 +168,10 @@ class Passes:
     def remember(self, theta: Tensors, output: Any) -> None:
         """Record what the model returns for the batch at `theta`, so that it is not computed again."""
         self._shown = None if output is None else (theta, output)
+
+    def remembered(self, theta: Tensors) -> Any:
+        """What the model returns for the batch at `theta`, if that is known; else None."""
+        return self._shown[1] if self._shown is not None and _same(self._shown[0], theta) else None
 
     # --- losses ----------------------------------------------------------------------------------
 
