@@ -18,7 +18,7 @@ from fenchel.adapters.network import Network
 from fenchel.adapters.normalization import mixed_names
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.outputs import Scores, check_logits, is_plain
-from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.state import State, Tensors, all_finite, chosen, same
 from fenchel.objectives import Objective, weighted_mean
 
 LossFunction = Callable[[Tensors], Tensor | tuple[Tensor, Tensor]]
@@ -171,7 +171,7 @@ class Passes:
 
     def remembered(self, theta: Tensors) -> Any:
         """What the model returns for the batch at `theta`, if that is known; else None."""
-        return self._shown[1] if self._shown is not None and _same(self._shown[0], theta) else None
+        return self._shown[1] if self._shown is not None and same(self._shown[0], theta) else None
 
     # --- losses ----------------------------------------------------------------------------------
 
@@ -266,7 +266,7 @@ class Passes:
         """A pass that notes what the head is given. Without a graph, one for the batch is enough."""
         last = self._head_pass
         once = batch is self.batch and not torch.is_grad_enabled()
-        if once and last is not None and _same(last[0], theta):
+        if once and last is not None and same(last[0], theta):
             return last[1]
         network = replace(self.network, run=functional_call)
         with network.showing_head_inputs(self.head) as seen:
@@ -300,27 +300,6 @@ class Passes:
         check_logits(logits, len(batch))
         self._logits = logits
         return logits
-
-
-def all_finite(tensors: Iterable[Tensor]) -> Tensor:
-    """Whether all numbers of some tensors are finite, as a tensor."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors]).isfinite().all()
-
-
-def chosen(condition: Tensor, new: Tensors, old: Tensors) -> Tensors:
-    """`new` where the condition holds, else `old`; what did not exist before is zero.
-
-    Some optimisers of `torch.optim` count their steps on the host, hence the condition's move.
-    """
-    return {
-        name: torch.where(condition.to(value.device), value, old.get(name, torch.zeros_like(value)))
-        for name, value in new.items()
-    }
-
-
-def _same(one: Tensors, other: Tensors) -> bool:
-    """Whether two dictionaries hold the very same tensors; those of a state are never changed in place."""
-    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
 
 
 def _all_need_gradients(tensors: Iterable[Tensor]) -> bool:

@@ -20,8 +20,8 @@ from fenchel.adapters.method import Method
 from fenchel.adapters.network import Networks, Workshop
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.outputs import Scores
-from fenchel.adapters.passes import Gradient, Passes, all_finite, chosen
-from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.passes import Gradient, Passes
+from fenchel.adapters.state import State, Tensors, all_finite, chosen
 
 Trace = list[tuple[State, Gradient]]
 

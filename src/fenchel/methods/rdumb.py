@@ -8,8 +8,8 @@ from typing import Any, ClassVar, final
 from torch import Tensor
 
 from fenchel.adapters.inputs import Inputs
-from fenchel.adapters.passes import Passes, chosen
-from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.passes import Passes
+from fenchel.adapters.state import State, Tensors, chosen
 from fenchel.facts import Cost, Published
 from fenchel.methods.gated import ReliableAndNew
 from fenchel.methods.restarting import counter, restarted_where

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fenchel.adapters.passes import Passes, chosen
-from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.passes import Passes
+from fenchel.adapters.state import State, Tensors, chosen
 
 
 def restarted_where(condition: Tensor, passes: Passes, state: State, memory: Tensors) -> State:
