@@ -10,7 +10,7 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,14 @@ _TEXTS = {
 _OPTIONAL_TEXTS = {item.name for item in dataclasses.fields(Cell) if item.type == "str | None"}
 
 
-_NOT_ALWAYS = ("plugins",)
+_NOT_ALWAYS = ("rounds", "plugins")
 """Columns that an export has only where some row has something in them."""
 
 
-def columns(*, timings: bool = False, plugins: bool = False) -> tuple[str, ...]:
-    """The columns of an export, in order."""
+def columns(*, timings: bool = False, also: Collection[str] = ()) -> tuple[str, ...]:
+    """The columns of an export, in order; `also` names those that not every export has."""
     result = ("key", "error_percent", "asked", *_CELL_FIELDS, *_RESULT_FIELDS)
-    result = result if plugins else tuple(name for name in result if name not in _NOT_ALWAYS)
+    result = tuple(name for name in result if name not in _NOT_ALWAYS or name in also)
     return (*result, *MEASURED) if timings else result
 
 
@@ -65,8 +65,9 @@ def rows(store: Store, *, timings: bool = False) -> Iterator[dict[str, Any]]:
 
 def columns_of(store: Store, *, timings: bool = False) -> tuple[str, ...]:
     """The columns that an export of this store has."""
-    plugins = any(record.cell.plugins for record in store.records())
-    return columns(timings=timings, plugins=plugins)
+    cells = [record.cell for record in store.records()]
+    also = [name for name in _NOT_ALWAYS if any(getattr(cell, name) for cell in cells)]
+    return columns(timings=timings, also=also)
 
 
 def as_csv(store: Store, *, timings: bool = False) -> str:

@@ -60,7 +60,7 @@ class Cell:
         data: the data set or its spec, as the sweep names it.
         shifts: what is streamed, with digests of the content.
         metric: `accuracy` or `mean-class-accuracy`.
-        setting, order, concentration, batch_size, limit, seed: describe the stream; see `Stream`.
+        setting, rounds, order, concentration, batch_size, limit, seed: describe the stream; see `Stream`.
         architecture, loss, model_digest: the source model and the loss it was trained with.
         method: the canonical name; a sweep may use other names for it (`Store.requests`).
         options: those of the method's objective, such as `threshold` or `q`, defaults included.
@@ -73,6 +73,7 @@ class Cell:
     shifts: tuple[CellShift, ...]
     metric: str = "accuracy"
     setting: str = "reset"
+    rounds: int | None = field(default=None, metadata=_IF_ANY)
     order: str = "shuffled"
     concentration: float | None = None
     batch_size: int = 200

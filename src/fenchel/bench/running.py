@@ -27,8 +27,9 @@ from fenchel.adapters.guards import without_minimum_is_meant
 from fenchel.api import adapt
 from fenchel.bench.memory import PeakMemory
 from fenchel.bench.record import Cell, Record, pack_mask
+from fenchel.bench.source_data import learned_from_source
 from fenchel.bench.sources import Job, ingredients
-from fenchel.data.stream import Batch, Shift, Stream
+from fenchel.data.stream import DEFAULT_ROUNDS, Batch, Shift, Stream
 from fenchel.losses import Loss, parse
 from fenchel.models import Checkpoint
 
@@ -126,6 +127,7 @@ def stream_of(cell: Cell, shifts: Sequence[Shift], device: str) -> Stream:
         seed=cell.seed,
         limit=cell.limit,
         concentration=cell.concentration or 0.1,
+        rounds=cell.rounds or DEFAULT_ROUNDS,
         device=device,
     )
 
@@ -155,7 +157,7 @@ def adapter_of(cell: Cell, checkpoint: Checkpoint) -> Adapter:
             episodic=cell.episodic,
             seed=cell.seed,
             **moving,
-            **options,
+            **{**options, **learned_from_source(cell, checkpoint)},
         )
 
 

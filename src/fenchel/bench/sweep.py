@@ -18,7 +18,7 @@ from fenchel.data.corruptions import (
     VALIDATION_CORRUPTIONS,
 )
 from fenchel.data.orders import ORDERS
-from fenchel.data.stream import DEFAULT_BATCH_SIZE, SETTINGS
+from fenchel.data.stream import DEFAULT_BATCH_SIZE, DEFAULT_ROUNDS, SETTINGS
 from fenchel.names import parse_spec, unknown
 from fenchel.plugins import load_plugins
 
@@ -101,7 +101,7 @@ class MethodChoice:
     """A method and the grid of its settings: one value is a grid of one.
 
     Attributes:
-        name: a registered method.
+        name: a registered method, or `eta:objective=entropy`: with options it is a row of its own in tables.
         grid: setting -> values. Settings of `fenchel.adapt` (`learning_rate`, `temperature`, `optimizer`,
             `steps`, `parameters`, `predict`, `statistics`, `episodic`), options of the method, and
             `settings`, the name of a data set for which its authors published theirs.
@@ -113,7 +113,15 @@ class MethodChoice:
     tuned: str | None = None
 
     def __post_init__(self) -> None:
-        METHODS[self.name]
+        kind = METHODS[self.method]
+        if self.options.keys() & self.grid.keys():
+            twice = ", ".join(sorted(self.options.keys() & self.grid.keys()))
+            raise ValueError(
+                f"{twice} of {self.name!r} is given twice, in its name and as a setting."
+            )
+        for option in self.options:
+            if option not in kind.options():
+                raise unknown(f"option of method {self.method!r}:", option, kind.options())
         for setting, values in self.grid.items():
             if not values:
                 raise ValueError(
@@ -121,10 +129,20 @@ class MethodChoice:
                     "for the default."
                 )
 
+    @property
+    def method(self) -> str:
+        """The method itself, without the options behind its name."""
+        return parse_spec(self.name)[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options behind the name."""
+        return parse_spec(self.name)[1]
+
     def settings(self) -> Iterator[dict[str, Any]]:
-        """Every combination of the grid, the last setting changing fastest."""
+        """Every combination of the grid, the last setting changing fastest, with the options of the name."""
         for values in product(*self.grid.values()):
-            yield dict(zip(self.grid, values, strict=True))
+            yield {**self.options, **dict(zip(self.grid, values, strict=True))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +154,7 @@ class StreamChoice:
     """
 
     setting: str = "reset"
+    rounds: int = DEFAULT_ROUNDS
     order: str = "shuffled"
     concentration: float = 0.1
     batch_size: int = DEFAULT_BATCH_SIZE
@@ -153,6 +172,7 @@ class StreamChoice:
         if not self.concentration > 0:
             raise ValueError(f"the concentration must be positive; got {self.concentration!r}.")
         _check_count("batch_size", self.batch_size)
+        _check_count("rounds", self.rounds)
         if self.statistics is not None:
             check_statistics(self.statistics)
         if not isinstance(self.episodic, bool):

@@ -24,6 +24,7 @@ SECTION_FIELDS = (
     "loss",
     "model_digest",
     "setting",
+    "rounds",
     "order",
     "concentration",
     "batch_size",
