@@ -107,7 +107,8 @@ def adapt(
         the objective's own temperature, which is 1 unless it says otherwise.
     predict: `after` the update on the same batch (a second forward; the default), or `before` it.
     statistics: which statistics batch-normalisation layers use: those of the `batch`, those of the
-        `source`, or running statistics. For the latter pass the weight of every batch, in (0, 1). By
+        `source`, running statistics (pass the weight of every batch, in (0, 1)), the source's mixed with the
+        batch's (`"mix:0.1"`), or the source's corrected for every sample as NOTE does (`"note:4"`). By
         default what the method was made for, which is `batch` unless it says otherwise.
     parameters: which parameters are updated: those of `normalization` layers, `last:1` for those of
         the last stage alone, `but-last:1` for those of the other stages, `all`, names or patterns, or a

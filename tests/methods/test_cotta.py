@@ -146,6 +146,16 @@ def test_one_sample_and_constant_batches_are_predicted(network):
     assert torch.equal(adapted(batch), adapted(batch)), "the views of a frozen adapter repeat"
 
 
+def test_the_adapted_model_is_the_teacher(make_network, make_stream):
+    adapted = adapted_by_cotta(make_network("layer"), "poly", views=1, confidence=1.0, momentum=0.5)
+    for batch in make_stream(3):
+        adapted(batch)
+    twin = adapted.adapted_model()
+    for name, value in twin.named_parameters():
+        assert torch.equal(value, adapted.state.memory[name])
+        assert not torch.equal(value, adapted.state.parameters[name])
+
+
 def test_what_it_cannot_learn_from_is_refused(make_network, make_stream):
     model, batch = make_network(), make_stream(1, 16)[0]
     with pytest.raises(ValueError, match="range of the input's pixels"):

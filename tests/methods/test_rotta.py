@@ -228,6 +228,19 @@ def test_predicting_after_the_update_is_the_new_teachers(make_network, make_stre
     assert torch.equal(before(batch), changed)
 
 
+def test_the_adapted_model_is_the_teacher(make_network, make_stream):
+    model = make_network()
+    adapted = adapted_by_rotta(model, "cross-entropy", bank=8, nu=0.5)
+    assert torch.equal(adapted.adapted_model()[1].weight, model[1].weight)
+    for batch in make_stream(3):
+        adapted(batch)
+    adapted.freeze()
+    twin = adapted.adapted_model()
+    with torch.no_grad():
+        torch.testing.assert_close(twin(batch), adapted(batch), rtol=0, atol=1e-12)
+    assert not torch.equal(twin[1].running_mean, model[1].running_mean)
+
+
 def test_what_it_cannot_learn_from_is_refused(make_network, make_stream):
     model = make_network()
     with pytest.raises(ValueError, match="range of the input's pixels"):

@@ -121,12 +121,12 @@ class Adapter(nn.Module):
         return self.core.in_preferred_memory(inputs)
 
     def adapted_model(self) -> nn.Module:
-        """A separate copy of the model that carries the adapted parameters and mixed statistics.
+        """A separate copy of the model that carries what predicts: adapted tensors, mixed statistics.
 
         With `statistics="batch"` the copy still holds the source's running statistics.
         """
         twin = copy.deepcopy(uncompiled(self.model))
-        moved = {**self.state.parameters, **self.state.statistics}
+        moved = {**self.settings.method.predictor(self.state), **self.state.statistics}
         twin.load_state_dict(moved, strict=False)
         return twin
 

@@ -78,7 +78,11 @@ class Method(Configurable, ABC):
 
     def output(self, passes: Passes, state: State, batch: Inputs) -> Any:
         """What the adapter returns for the batch."""
-        return passes.output(state.parameters, batch)
+        return passes.output(self.predictor(state), batch)
+
+    def predictor(self, state: State) -> Tensors:
+        """The tensors with which the model predicts: what moved, or those of a teacher."""
+        return state.parameters
 
     def check(self) -> None:
         """Refuse what could not adapt anything; called once, before the first batch."""

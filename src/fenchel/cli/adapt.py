@@ -61,8 +61,16 @@ def adapt_images(
     save_adapted: Annotated[
         Path | None, typer.Option(help="Write the adapted weights to this .safetensors file.")
     ] = None,
-    optimizer: Annotated[str, typer.Option(help="sgd or adam.")] = "sgd",
-    learning_rate: Annotated[float, typer.Option(min=0.0)] = 1e-3,
+    settings: Annotated[
+        str | None,
+        typer.Option(help="What the method's authors published for a data set, such as cifar10."),
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="sgd or adam.", show_default="the method's own, or sgd")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(min=0.0, show_default="the method's own, or 0.001")
+    ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -71,9 +79,13 @@ def adapt_images(
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Updates per batch.")] = 1,
     statistics: Annotated[
-        str,
-        typer.Option(help="batch, source, or the weight in (0, 1) of each batch in a running mix."),
-    ] = "batch",
+        str | None,
+        typer.Option(
+            help="batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 (source and "
+            "batch) or note:4 (corrected per sample).",
+            show_default="the method's own, or batch",
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 200,
     size: Annotated[
         int | None, typer.Option(help="Resize the short side and cut a centre square of this size.")
@@ -122,6 +134,7 @@ def adapt_images(
         network,
         trained_with=loss,
         method=name,
+        settings=settings,
         optimizer=optimizer,
         learning_rate=learning_rate,
         temperature=temperature,
@@ -179,9 +192,9 @@ def _normalised(network: nn.Module, mean: str | None, std: str | None) -> nn.Mod
     return with_preprocessing(network, *numbers)
 
 
-def _statistics(text: str) -> Any:
+def _statistics(text: str | None) -> Any:
     try:
-        return float(text)
+        return None if text is None else float(text)
     except ValueError:
         return text
 

@@ -91,6 +91,9 @@ class CoTTA(TaughtMethod):
             memory=moved_towards(teacher, state.parameters, 1 - self.momentum),
         )
 
+    def predictor(self, state: State) -> Tensors:
+        return state.memory or state.parameters
+
     def output(self, passes: Passes, state: State, batch: Inputs) -> Any:
         known = passes.remembered(state.memory)
         return self._prediction(passes, state.memory, batch) if known is None else known

@@ -94,8 +94,8 @@ class RoTTA(TaughtMethod):
         memory["seen"] = state.memory["seen"] + len(labels)
         return replace(state, memory=memory)
 
-    def output(self, passes: Passes, state: State, batch: Inputs) -> Any:
-        return passes.output(_part(state.memory, "teacher"), batch)
+    def predictor(self, state: State) -> Tensors:
+        return _part(state.memory, "teacher") or state.parameters
 
     def _lesson(self, passes: Passes, state: State, bank: Bank, images: Tensor) -> State:
         """One step of student and teacher on the bank; only the bank itself stays as it is in memory."""
