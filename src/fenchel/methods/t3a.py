@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize, one_hot
+from torch.nn.functional import normalize
 
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.passes import Passes
@@ -70,7 +70,7 @@ class T3A(FeatureMethod):
     def _with(self, memory: Tensors, features: Tensor, logits: Tensor) -> Tensors:
         """The memory after more features: the surest of each class, old and new together."""
         classes = len(memory["counts"])
-        theirs = one_hot(logits.argmax(-1), classes).T.bool()  # (classes, samples)
+        theirs = torch.arange(classes, device=logits.device)[:, None] == logits.argmax(-1)
         filled = torch.arange(self.supports, device=theirs.device) < memory["counts"][:, None]
         present = torch.cat([filled, theirs], -1)
         sure = softmax_entropy(logits).to(memory["entropies"].dtype)
