@@ -32,11 +32,10 @@ def _objectives() -> Iterable[Row]:
 
 def _methods() -> Iterable[Row]:
     from fenchel.adapters import METHODS
-    from fenchel.methods import STANDARD_METHODS
+    from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 
-    names = dict.fromkeys(
-        (*STANDARD_METHODS, *METHODS.everything())
-    )  # each once, the paper's first
+    # each once, the paper's first
+    names = dict.fromkeys((*STANDARD_METHODS, *FIELD_METHODS, *METHODS.everything()))
     return (_method(name, METHODS[name]) for name in names)
 
 

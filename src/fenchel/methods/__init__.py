@@ -16,8 +16,23 @@ import_submodules(__name__, __path__)
 
 STANDARD_METHODS = ("source", "bn", "entropy", "hard", "soft", "robust", "memo", "conjugate")
 """The methods that every comparison here has, in the order in which tables show them."""
+FIELD_METHODS = (
+    "bn-alpha",
+    "eta",
+    "eata",
+    "rdumb",
+    "sar",
+    "deyo",
+    "roid",
+    "cotta",
+    "rotta",
+    "lame",
+    "t3a",
+)
+"""Further methods of the field, in the order in which lists show them."""
 
 __all__ = [
+    "FIELD_METHODS",
     "STANDARD_METHODS",
     "Descent",
     "EntropyMethod",
