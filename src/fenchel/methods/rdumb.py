@@ -51,14 +51,18 @@ class RDumb(ReliableAndNew):
 
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
         forgotten = {name: value.new_zeros(value.shape) for name, value in state.memory.items()}
-        state = restarted_where(self._due(state), passes, state, forgotten)
-        after = super().update(passes, state, batch)
+        begun = restarted_where(self._due(state), passes, state, forgotten)
+        after = super().update(passes, begun, batch)
+        # The prediction before the update is that of the parameters it began from.
+        passes.remember(state.parameters, passes.remembered(begun.parameters))
         count = after.memory["updates"] + 1
         now = counter(count, state.step)
         return replace(after, memory={**after.memory, "updates": count, "updated_at": now})
 
     def output(self, passes: Passes, state: State, batch: Inputs) -> Any:
         """The prediction; that of the source where a reset is due and has not come to pass yet."""
+        if (known := passes.remembered(state.parameters)) is not None:
+            return known
         theta = chosen(self._due(state), passes.source, state.parameters)
         return passes.output(theta, batch)
 
