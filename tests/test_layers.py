@@ -13,7 +13,7 @@ SOURCE = Path(fenchel.__file__).parent
 
 # From the bottom up; a layer may import those below it. Layers on one line know nothing of each other.
 LAYERS = (
-    ("_version", "files", "performance", "plugins", "progress"),
+    ("_version", "facts", "files", "performance", "plugins", "progress"),
     ("names",),
     ("options", "own_code"),
     ("losses", "data", "models"),

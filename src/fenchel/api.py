@@ -25,14 +25,16 @@ from fenchel.adapters import (
     TorchOptimizer,
     UnboundedObjectiveWarning,
 )
+from fenchel.adapters.core import Core
 from fenchel.adapters.guards import check_model
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.outputs import Where
 from fenchel.adapters.parameters import Selection
 from fenchel.losses import Loss, parse
-from fenchel.methods import Descent, made_method
+from fenchel.methods.bn_alpha import BatchAlpha
+from fenchel.methods.choosing import Choice
 from fenchel.methods.unmoved import BatchStatistics
-from fenchel.names import parse_spec, unknown
+from fenchel.names import unknown
 from fenchel.objectives import Objective
 
 if TYPE_CHECKING:
@@ -56,13 +58,6 @@ _BOUNDED = (
     nn.Softsign,
 )
 """Last layers whose outputs are bounded."""
-_OTHER_NAMES = {
-    "lr": "learning_rate",
-    "loss": "trained_with",
-    "T": "temperature",
-    "rate": "learning_rate",
-}
-"""Names that other libraries use for an argument of `adapt`, and the name of that argument."""
 
 
 def adapt(
@@ -70,19 +65,21 @@ def adapt(
     *,
     trained_with: Loss | str | nn.Module | Callable[..., Tensor] | None = None,
     method: str | Method | type[Method] | None = None,
-    objective: Objective | None = None,
-    optimizer: OptimizerChoice = "sgd",
+    objective: Objective | str | None = None,
+    settings: str | None = None,
+    optimizer: OptimizerChoice | None = None,
     learning_rate: float | None = None,
     temperature: float | None = None,
     steps: int = 1,
-    predict: Literal["after", "before"] = "after",
-    statistics: Statistics = "batch",
-    parameters: Selection = "normalization",
+    predict: Literal["after", "before"] | None = None,
+    statistics: Statistics | None = None,
+    parameters: Selection | None = None,
     episodic: bool = False,
     update_every: int = 1,
     logits: Where | None = None,
     dim: int | None = None,
     features: str | None = None,
+    source_images: Tensor | None = None,
     channels_last: bool | None = None,
     winograd: bool = True,
     compile: bool = False,  # noqa: A002
@@ -95,20 +92,27 @@ def adapt(
     trained_with: the loss the model was trained with: one of this library, its spec
         (`"poly:epsilon=6"`), or one of torch's (`nn.CrossEntropyLoss(label_smoothing=0.1)`,
         `F.cross_entropy`). Any other function goes through `fenchel.derive`.
-    method: `conjugate` (the default), or one of the baselines `source`, `bn`, `entropy`, `hard`, `soft`,
-        `robust`, `memo`, with options if you like: `"hard:threshold=0.9"`. Options may be keywords as
-        well: `threshold=` for hard, `q=` for robust, `input_range=(0, 1)` for memo. Or a `Method` of your
-        own; or `objective=` instead.
+    method: `conjugate` (the default), or any other name of `fenchel list methods`, with options if you
+        like: `"hard:threshold=0.9"`. Options may be keywords as well: `threshold=` for hard, `q=` for
+        robust, `input_range=(0, 1)` for memo. Or a `Method` of your own.
+    objective: instead of a method, an objective of your own to follow. With a method that has an objective
+        inside (`eta`, `sar`, ...), that objective or its name: `"conjugate"` of the training loss by
+        default, `"entropy"` for the published form.
+    settings: the name of a data set (`"cifar10"`, `"imagenet"`) for which the method's authors published
+        their settings. What is given explicitly wins.
     optimizer: `sgd` (momentum 0.9, Nesterov), `adam`, a class of torch.optim, or a callable from
         parameters to a torch.optim optimiser, which then brings its own learning rate.
     learning_rate: the learning rate of the optimiser; 1e-3 by default.
     temperature: the objective is computed on logits / temperature; predictions are not. By default
         the objective's own temperature, which is 1 unless it says otherwise.
-    predict: `after` the update on the same batch (a second forward), or `before` it.
+    predict: `after` the update on the same batch (a second forward; the default), or `before` it.
     statistics: which statistics batch-normalisation layers use: those of the `batch`, those of the
-        `source`, or running statistics. For the latter pass the weight of every batch, in (0, 1).
+        `source`, running statistics (pass the weight of every batch, in (0, 1)), the source's mixed with the
+        batch's (`"mix:0.1"`), or the source's corrected for every sample as NOTE does (`"note:4"`). By
+        default what the method was made for, which is `batch` unless it says otherwise.
     parameters: which parameters are updated: those of `normalization` layers, `last:1` for those of
-        the last stage alone, `all`, names or patterns, or a predicate.
+        the last stage alone, `but-last:1` for those of the other stages, `all`, names or patterns, or a
+        predicate. By default what the method was made for, mostly `normalization`.
     episodic: reset before every batch.
     update_every: update on every k-th batch only; the others are predicted with what was learnt.
     logits: where the logits are in what the model returns: a key, a position, or a function that finds
@@ -117,6 +121,7 @@ def adapt(
         height, width).
     features: the layer that makes the logits, for methods that look at what it is given; by default the
         last linear layer to run.
+    source_images: images of the source, without labels, for methods that need them (`eata`).
     channels_last: put images into channels-last memory; by default where a batch is large enough to gain.
     winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
     compile: run the network through torch.compile (its first batch takes a minute or more).
@@ -133,35 +138,60 @@ def adapt(
         network = model
     check_model(network)
     loss = _as_loss(trained_with)
-    chosen = _as_method(method, objective, loss, temperature, _known_input_range(network), options)
+    choice = Choice.of(method, objective, settings, options)
+    chosen = choice.made(loss, temperature, _known_input_range(network))
     chosen.check()
-    if isinstance(chosen, BatchStatistics) and not batch_norm_layers(network):
+    if isinstance(chosen, BatchStatistics | BatchAlpha) and not batch_norm_layers(network):
+        name = choice.name or type(chosen).__name__
         warnings.warn(
-            f"{type(network).__name__} has no batch-normalisation layers, so method 'bn' predicts with the "
-            "source model unchanged.",
+            f"{type(network).__name__} has no batch-normalisation layers, so method {name!r} predicts with "
+            "the source model unchanged.",
             AdaptationWarning,
             stacklevel=2,
         )
     _warn_without_minimum(chosen, network)
-    return Adapter(
-        network,
-        Settings(
-            method=chosen,
-            optimizer=as_optimizer(optimizer, learning_rate),
-            statistics=chosen.statistics or statistics,
-            parameters=parameters,
-            steps=steps,
-            predict=predict,
-            episodic=episodic,
-            update_every=update_every,
-            logits=Scores(logits, dim),
-            features=features,
-            channels_last=channels_last,
-            winograd=winograd,
-            compile=compile,
-            seed=seed,
-        ),
+    preferred = choice.preferred
+    if optimizer is None:
+        optimizer = preferred.get("optimizer", "sgd")
+    if learning_rate is None and isinstance(optimizer, str | type):
+        learning_rate = preferred.get("learning_rate")
+    resolved = Settings(
+        method=chosen,
+        optimizer=as_optimizer(optimizer, learning_rate),
+        statistics=chosen.statistics or _first(statistics, preferred.get("statistics"), "batch"),
+        parameters=_first(parameters, preferred.get("parameters"), "normalization"),
+        steps=steps,
+        predict=_first(predict, preferred.get("predict"), "after"),
+        episodic=episodic,
+        update_every=update_every,
+        logits=Scores(logits, dim),
+        features=features,
+        channels_last=channels_last,
+        winograd=winograd,
+        compile=compile,
+        seed=seed,
     )
+    return Adapter(network, _with_source_data(network, resolved, source_images))
+
+
+def _first(*values: Any) -> Any:
+    """The first value that is given."""
+    return next(value for value in values if value is not None)
+
+
+def _with_source_data(network: nn.Module, settings: Settings, images: Tensor | None) -> Settings:
+    """The settings with what the method learns from images of the source, if it needs any."""
+    method = settings.method
+    if method.cost is not None and method.cost.needs_source_data:
+        core = Core.of(network, settings)
+        method = method.prepared(partial(core.step.passes, core.initial_state()), images)
+        return dataclasses.replace(settings, method=method)
+    if images is not None:
+        raise TypeError(
+            f"source_images are for methods that need source data; {type(method).__name__} needs none. "
+            "Leave them out."
+        )
+    return settings
 
 
 def _opened(model: Checkpoint | str | Path, trained_with: Any) -> tuple[nn.Module, Any]:
@@ -204,82 +234,14 @@ def _known_input_range(model: nn.Module) -> tuple[float, float] | None:
     return None if known is None else tuple(known)
 
 
-def _as_method(
-    method: object,
-    objective: Objective | None,
-    loss: Loss | None,
-    temperature: float | None,
-    input_range: tuple[float, float] | None,
-    options: dict[str, Any],
-) -> Method:
-    """The method that the arguments of `adapt` name."""
-    _require_no_other_name(options)
-    if objective is not None:
-        return Descent(objective=_own(objective, method, temperature, options))
-    if isinstance(method, Method):
-        if options or temperature is not None:
-            given = [*options, *(["temperature"] if temperature is not None else [])]
-            raise TypeError(
-                f"{type(method).__name__} brings its own options; got {', '.join(given)} as well. Set them "
-                "on the method itself."
-            )
-        return method
-    if isinstance(method, type) and issubclass(method, Method):
-        return method.made_for(loss, temperature=temperature, **options)
-    name = "conjugate" if method is None else method
-    if not isinstance(name, str):
-        hint = " Pass it as objective=." if isinstance(name, Objective) else ""
-        raise TypeError(
-            "method is a name such as 'conjugate', or a fenchel.Method; got "
-            f"{type(name).__name__}.{hint}"
-        )
-    name, written = parse_spec(name)
-    if twice := sorted(written.keys() & options.keys()):
-        raise TypeError(f"{', '.join(twice)} is given twice, in method= and as a keyword.")
-    return made_method(
-        name,
-        loss,
-        {**written, **options},
-        temperature=temperature,
-        input_range=input_range,
-    )
-
-
-def _require_no_other_name(options: dict[str, Any]) -> None:
-    """Refuse an argument named as in another library, and give the name that it has here."""
-    for name, ours in _OTHER_NAMES.items():
-        if name in options:
-            raise TypeError(f"adapt does not know {name}=. Did you mean {ours}=?")
-
-
-def _own(
-    objective: Objective, method: object, temperature: float | None, options: dict[str, Any]
-) -> Objective:
-    """The user's own objective, at the given temperature."""
-    if method is not None:
-        raise ValueError(f"pass method= or objective=, not both; got method={method!r} as well.")
-    if options:
-        raise TypeError(
-            f"adapt does not know {', '.join(options)}; set it on the objective itself."
-        )
-    if not isinstance(objective, Objective):
-        raise TypeError(
-            f"objective must be a fenchel Objective; got {type(objective).__name__}. Derive one from your "
-            "training loss with Conjugate(fenchel.derive(loss)), or subclass fenchel.Objective."
-        )
-    if temperature is None:
-        return objective
-    return dataclasses.replace(objective, temperature=temperature)
-
-
 def _warn_without_minimum(method: Method, model: nn.Module) -> None:
     """Warn if the objective has no lower bound and the scores of the network have no bound either."""
-    objective = getattr(method, "objective", None)
-    if objective is None or objective.is_bounded:
+    if method.has_minimum:
         return
     leaves = [module for module in model.modules() if next(module.children(), None) is None]
     if leaves and isinstance(leaves[-1], _BOUNDED):
         return
+    objective = getattr(method, "objective", method)
     warnings.warn(
         f"the objective {objective!r} has no minimum, and the scores of {type(model).__name__} have no "
         "bound: over a long stream they grow until one class takes all predictions. Use optimizer='adam' "

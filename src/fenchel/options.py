@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fenchel.facts import Cost, Published
 from fenchel.names import unknown
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ class Configurable:
     """
 
     NOT_OPTIONS: ClassVar[tuple[str, ...]] = ("loss", "temperature")
+    cost: ClassVar[Cost | None] = None
+    """Its passes and what it needs; None if nobody said."""
+    paper: ClassVar[str] = ""
+    """Where it was published: authors, title, venue, year, number on arXiv."""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Settings of `adapt` that it was made for (`statistics`, `parameters`, ...); the user's own win."""
+    published: ClassVar[Published] = {}
+    """What its authors used per data set: `adapt(..., settings="cifar10")`. The user's own win."""
 
     @classmethod
     def options(cls) -> dict[str, Any]:
@@ -47,6 +56,15 @@ class Configurable:
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
             if field.init and field.name not in cls.NOT_OPTIONS
         }
+
+    @classmethod
+    def published_for(cls, data: str | None, *, title: str) -> dict[str, Any]:
+        """The published settings for a data set: options of its own, and settings of `adapt`."""
+        if data is None:
+            return {}
+        if data not in cls.published:
+            raise unknown(f"published settings of method {title!r}:", data, cls.published)
+        return dict(cls.published[data])
 
     @classmethod
     def needs_options(cls) -> bool:

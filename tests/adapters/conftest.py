@@ -14,6 +14,21 @@ import fenchel
 from fenchel.adapters import Adapter
 
 CLASSES = 4
+ANY = {"margin": 1.0}
+VIEWS = {"input_range": (0.0, 1.0)}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "hard": {"threshold": 0.26},
+    "memo": VIEWS,
+    "eta": {**ANY, "similarity": 1.0},
+    "eata": {**ANY, "similarity": 1.0},
+    "rdumb": {**ANY, "similarity": 1.0, "every": 2},
+    "sar": ANY,
+    "deyo": {**ANY, "drop": -1.0},
+    "roid": VIEWS,
+    "cotta": {**VIEWS, "views": 2},
+    "rotta": {**VIEWS, "bank": 8},
+}
+"""Options under which every method does something to batches of an untrained network: gates are open."""
 
 
 def _network(seed: int = 0, norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> nn.Module:
@@ -51,13 +66,9 @@ def _adapt(model: nn.Module, method: str = "conjugate", **options: Any) -> Adapt
     optimizer = options.get("optimizer", "sgd")
     if isinstance(optimizer, str | type):  # any other brings its own rate
         options.setdefault("learning_rate", 0.02)
-    if method == "memo":
-        options.setdefault("input_range", (0.0, 1.0))
-    if method == "quadratic":
-        options.setdefault("a", 0.5)  # with a minimum, which the default lacks
-    if method == "hard":
-        options.setdefault("threshold", 0.26)
-    return fenchel.adapt(model, method=method, **options)
+    if method == "eata" and "fisher" not in options:
+        options.setdefault("source_images", torch.cat(_stream(2, seed=9)))
+    return fenchel.adapt(model, method=method, **{**OPTIONS.get(method, {}), **options})
 
 
 def _portrait(model: nn.Module) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import fenchel
-from fenchel.methods import STANDARD_METHODS
+from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 
 CASES = {
     **{
@@ -17,6 +17,7 @@ CASES = {
         for method in STANDARD_METHODS
         for kind in ("sgd", "adam")
     },
+    **{f"{method}-adam": (method, "adam", None) for method in FIELD_METHODS},
     **{f"conjugate-{kind}-mix": ("conjugate", kind, 0.2) for kind in ("sgd", "adam")},
     "bn-mix": ("bn", "sgd", 0.2),
     "conjugate-nadam": ("conjugate", torch.optim.NAdam, "batch"),
@@ -24,7 +25,20 @@ CASES = {
 }
 
 
-OPTIONS = {"memo": {"input_range": (0, 1)}, "hard": {"threshold": 0.3}, "quadratic": {"a": 0.5}}
+VIEWS = {"input_range": (0, 1)}
+OPEN = {"margin": 1.0, "similarity": 1.0}
+OPTIONS = {
+    "memo": VIEWS,
+    "hard": {"threshold": 0.3},
+    "eta": OPEN,
+    "eata": OPEN,
+    "rdumb": {**OPEN, "every": 3},
+    "sar": {"margin": 1.0},
+    "deyo": {"margin": 1.0, "drop": -1.0},
+    "roid": VIEWS,
+    "cotta": {**VIEWS, "views": 2},
+    "rotta": {**VIEWS, "bank": 8},
+}
 
 
 def adapter(case):
@@ -34,7 +48,9 @@ def adapter(case):
         nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 36, 4)
     )
     method, optimizer, statistics = CASES[case]
-    options = OPTIONS.get(method, {})
+    options = dict(OPTIONS.get(method, {}))
+    if method == "eata":
+        options["source_images"] = torch.cat(batches())
     return fenchel.adapt(
         network,
         trained_with=fenchel.PolyLoss(epsilon=6.0),

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 import torch
 from torch import nn
 
 import fenchel
-from fenchel.adapters import Adapter
-from fenchel.methods import STANDARD_METHODS
+from fenchel.adapters import METHODS, Adapter
+from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 from fenchel.objectives import Objective
 
-ALL_METHODS = STANDARD_METHODS
+ALL_METHODS = (*STANDARD_METHODS, *FIELD_METHODS)
 
 
-@pytest.mark.parametrize("predict", ["before", "after"])
-@pytest.mark.parametrize("method", ALL_METHODS)
+def test_no_method_is_forgotten():
+    """Objectives that are shapes or parts of methods are descent like the others."""
+    parts = {"scaled-entropy", "quadratic", "likelihood-ratio"}
+    assert {*ALL_METHODS, *parts} == set(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("method", "predict"),
+    [*product(STANDARD_METHODS, ["before", "after"]), *((name, None) for name in FIELD_METHODS)],
+)
 def test_the_model_is_untouched_by_adaptation(
     make_network, make_stream, adapt, untouched, method, predict
 ):
@@ -38,8 +47,13 @@ def test_the_model_is_untouched_by_adaptation(
         assert adapted.unload() is model
 
 
-@pytest.mark.parametrize("statistics", ["batch", "source", 0.3])
-@pytest.mark.parametrize("method", ALL_METHODS)
+@pytest.mark.parametrize(
+    ("method", "statistics"),
+    [
+        *product(STANDARD_METHODS, ["batch", "source", 0.3]),
+        *product(FIELD_METHODS, [None, 0.3]),
+    ],
+)
 def test_reset_is_bit_exact(make_network, make_stream, adapt, same_state, method, statistics):
     batches = make_stream(3)
     adapted = adapt(make_network(), method, statistics=statistics)
@@ -52,6 +66,24 @@ def test_reset_is_bit_exact(make_network, make_stream, adapt, same_state, method
     again = [adapted(batch) for batch in batches]
     assert all(map(torch.equal, first, again))
     assert adapted.health().resets == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*no batch-normalisation layers")
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_every_method_adapts_group_norm_and_a_vision_transformer(
+    make_network, make_stream, adapt, untouched, method
+):
+    tiny = {"classes": 4, "image_size": 8, "width": 12, "depth": 2, "heads": 1}
+    for model in (
+        make_network(norm=lambda channels: nn.GroupNorm(2, channels)),
+        fenchel.models.build("vit_small", **tiny),
+    ):
+        with untouched(model):
+            adapted = adapt(model, method)
+            outputs = [adapted(batch) for batch in make_stream(2)]
+        assert all(output.isfinite().all() for output in outputs)
+        assert bool(adapted.health().updates) == adapted.settings.method.moves
+        assert bool(adapted.state.parameters) == adapted.settings.method.moves
 
 
 def test_the_context_hands_back_an_identical_model(make_network, make_stream, adapt, untouched):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from itertools import product
 
 import pytest
 import torch
@@ -11,8 +12,13 @@ from torch import nn
 
 import fenchel
 from fenchel.adapters import AdaptationWarning
-from fenchel.methods import STANDARD_METHODS
+from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 from fenchel.objectives import Objective
+
+EVERY_METHOD = [
+    *product(STANDARD_METHODS, ["batch", "source", 0.3]),
+    *((method, None) for method in FIELD_METHODS),  # under the statistics that it was made for
+]
 
 
 @dataclass(frozen=True)
@@ -126,7 +132,7 @@ def test_a_last_small_batch_is_predicted(make_network, make_stream, adapt):
 
 
 @pytest.mark.filterwarnings("ignore::fenchel.AdaptationWarning")
-@pytest.mark.parametrize("method", STANDARD_METHODS)
+@pytest.mark.parametrize("method", [*STANDARD_METHODS, *FIELD_METHODS])
 def test_a_batch_of_one_image_is_predicted(make_network, make_stream, adapt, method):
     adapted = adapt(make_network(), method)
     assert adapted(make_stream(1)[0][:1]).isfinite().all()
@@ -147,8 +153,7 @@ def test_a_batch_of_one_vector_is_refused_with_what_to_do():
     assert fenchel.adapt(model, method="entropy", statistics=0.1)(torch.rand(1, 3)).shape == (1, 4)
 
 
-@pytest.mark.parametrize("statistics", ["batch", "source", 0.3])
-@pytest.mark.parametrize("method", STANDARD_METHODS)
+@pytest.mark.parametrize(("method", "statistics"), EVERY_METHOD)
 def test_a_constant_batch_is_predicted_and_leaves_a_finite_state(
     make_network, make_stream, adapt, method, statistics
 ):
@@ -160,8 +165,7 @@ def test_a_constant_batch_is_predicted_and_leaves_a_finite_state(
     assert adapted(make_stream(1)[0]).isfinite().all()
 
 
-@pytest.mark.parametrize("statistics", ["batch", "source", 0.3])
-@pytest.mark.parametrize("method", STANDARD_METHODS)
+@pytest.mark.parametrize(("method", "statistics"), EVERY_METHOD)
 def test_an_empty_batch_gives_an_empty_prediction(make_network, adapt, method, statistics):
     adapted = adapt(make_network(), method, statistics=statistics)
     before = adapted.state

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import fenchel
-from fenchel.methods import STANDARD_METHODS
+from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 
 BROKEN = [3, 11]
 OTHERS = [row for row in range(20) if row not in BROKEN]
@@ -22,8 +22,13 @@ def spoiled(batch, value, rows=BROKEN):
 VALUES = {"batch": float("nan"), "source": float("inf"), 0.3: -float("inf")}
 
 
-@pytest.mark.parametrize(("statistics", "value"), VALUES.items())
-@pytest.mark.parametrize("method", STANDARD_METHODS)
+@pytest.mark.parametrize(
+    ("method", "statistics", "value"),
+    [
+        *((method, *pair) for method in STANDARD_METHODS for pair in VALUES.items()),
+        *((method, None, float("nan")) for method in FIELD_METHODS),
+    ],
+)
 def test_the_other_rows_are_exactly_what_they_would_be_without_them(
     make_network, make_stream, adapt, method, statistics, value
 ):

@@ -76,7 +76,7 @@ def test_a_name_nobody_knows_is_refused_with_the_nearest(make_network, adapt, se
         adapt(make_network(), parameters=selection)
 
 
-@pytest.mark.parametrize("selection", [3, None, [1, 2], 0.5], ids=repr)
+@pytest.mark.parametrize("selection", [3, [1, 2], 0.5], ids=repr)
 def test_what_is_no_selection_is_refused(make_network, adapt, selection):
     with pytest.raises(TypeError, match="parameters must be a policy"):
         adapt(make_network(), parameters=selection)

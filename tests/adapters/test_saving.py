@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fenchel.methods import STANDARD_METHODS
+from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 
 SCRIPT = Path(__file__).with_name("saved_states.py")
 SHARED = runpy.run_path(str(SCRIPT))
@@ -48,7 +48,10 @@ def test_another_process_continues_bit_for_bit(elsewhere, case):
 
 
 def test_every_method_is_among_the_cases():
-    assert {method for method, _, _ in SHARED["CASES"].values()} == set(STANDARD_METHODS)
+    assert {method for method, _, _ in SHARED["CASES"].values()} == {
+        *STANDARD_METHODS,
+        *FIELD_METHODS,
+    }
 
 
 @pytest.mark.parametrize("statistics", ["batch", 0.2])

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import fenchel
+from fenchel.methods import FIELD_METHODS
 from fenchel.models import resnet26
 
 THREADS, BATCHES = 8, 50
@@ -48,8 +49,9 @@ def at_once(tasks):
         ("memo", {"views": 1}, FEWER),
         ("hard", {"predict": "before"}, FEWER),
         ("bn", {}, FEWER),
+        *((method, {}, 3) for method in FIELD_METHODS),
     ],
-    ids=["adam", "mix", "reuse", "memo", "before", "bn"],
+    ids=["adam", "mix", "reuse", "memo", "before", "bn", *FIELD_METHODS],
 )
 def test_eight_threads_equal_sequential_runs_bit_for_bit(
     make_network, make_stream, adapt, untouched, method, options, count

@@ -5,17 +5,23 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+from itertools import product
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import fenchel
-from fenchel.methods import STANDARD_METHODS
+from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
-@pytest.mark.parametrize("method", STANDARD_METHODS)
+@pytest.mark.parametrize(
+    ("method", "mode"),
+    [
+        *product(STANDARD_METHODS, [torch.no_grad, torch.inference_mode, torch.enable_grad]),
+        *((method, torch.inference_mode) for method in FIELD_METHODS),
+    ],
+)
 def test_grad_modes_around_the_call_change_nothing(make_network, make_stream, adapt, method, mode):
     batches = make_stream(3)
     plain, inside = adapt(make_network(), method), adapt(make_network(), method)

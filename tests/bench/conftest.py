@@ -10,7 +10,12 @@ from fenchel.models import Checkpoint, Metadata, build
 
 
 def save_network(
-    path: Path, *, loss: str = "poly:epsilon=6.0", channels: int = 1, seed: int = 0
+    path: Path,
+    *,
+    loss: str = "poly:epsilon=6.0",
+    channels: int = 1,
+    seed: int = 0,
+    data: str | None = None,
 ) -> Path:
     """A digit network that was never trained: every part of a run works on it just the same."""
     arguments = {"width": 4, "channels": channels}
@@ -22,6 +27,7 @@ def save_network(
         arguments=arguments,
         loss=loss,
         classes=tuple(str(k) for k in range(10)),
+        data=data,
     )
     Checkpoint(model.eval(), metadata).save(path)
     return path

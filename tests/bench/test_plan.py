@@ -59,6 +59,39 @@ def test_other_settings_make_one_cell_of_a_stream(make_sweep, setting):
     assert "6 shifts" in job.cell.shift_title
 
 
+def test_a_name_with_options_is_a_row_of_its_own(make_sweep, cross_entropy_network):
+    names = ("eta", "eta:objective=entropy", "roid:objective=entropy", "roid")
+    methods = [MethodChoice(name=name) for name in names]
+    plan = make_plan(make_sweep(methods=methods), limit=10)
+    assert [name.method for name in plan.requests[:4]] == list(names)
+    assert len(plan.jobs) == 2 * 4
+    for job in plan.jobs:
+        objective = job.cell.options["objective"]
+        wanted = {name.method for name in plan.requests if name.key == job.cell.key}
+        assert wanted == {
+            job.cell.method if objective == "conjugate" else f"{job.cell.method}:objective=entropy"
+        }
+    equal = make_sweep(methods=methods, checkpoints=[str(cross_entropy_network)])
+    cells = {job.cell.key: job.cell for job in make_plan(equal, limit=10).jobs}
+    inside = {(cell.method, cell.options["objective"]) for cell in cells.values()}
+    assert inside == {("eta", "conjugate"), ("roid", "entropy"), ("roid", "likelihood-ratio")}
+
+
+def test_a_name_with_options_is_checked():
+    with pytest.raises(ValueError, match=r"option of method 'eta'.*'margin'"):
+        MethodChoice(name="eta:marginn=0.3")
+    with pytest.raises(ValueError, match="given twice"):
+        MethodChoice(name="eta:margin=0.3", grid={"margin": [0.4]})
+
+
+def test_published_settings_are_a_setting_of_a_sweep(make_sweep):
+    methods = [MethodChoice(name="eta", grid={"settings": ["cifar10"], "learning_rate": [0.1]})]
+    cell = make_plan(make_sweep(methods=methods), limit=10).jobs[0].cell
+    assert (cell.optimizer, cell.learning_rate, cell.predict) == ("adam", 0.1, "before")
+    plain = make_plan(make_sweep(methods=[MethodChoice(name="sar")]), limit=10).jobs[0].cell
+    assert plain.parameters == "but-last:1"
+
+
 def test_equal_objectives_of_a_cross_entropy_source_run_once(make_sweep, cross_entropy_network):
     names = ("soft", "entropy", "conjugate")
     methods = [MethodChoice(name=name, grid={"temperature": [1, 2]}) for name in names]

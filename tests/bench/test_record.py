@@ -30,6 +30,7 @@ CHANGES = {
     "order": "sorted",
     "concentration": 0.1,
     "batch_size": 50,
+    "rounds": 5,
     "limit": 10,
     "seed": 1,
     "architecture": "resnet26",

@@ -163,6 +163,28 @@ def test_a_gradual_stream_counts_every_visit(make_sweep):
     assert len(record.is_wrong) == 60
 
 
+def test_a_recurring_stream_visits_every_shift_in_every_round(make_sweep):
+    stream = StreamChoice(batch_size=30, setting="recurring", rounds=2)
+    (job,) = make_plan(make_sweep(stream=stream, methods=[MethodChoice(name="source")])).jobs
+    assert (job.cell.rounds, job.samples) == (2, 240)
+    record = run_job(job)
+    assert record.shift_samples == (120, 120)
+    twice = dataclasses.replace(job.cell, rounds=3)
+    assert twice.key != job.cell.key
+
+
+def test_eata_learns_from_training_images_of_its_checkpoint(make_sweep, make_network, tmp_path):
+    file = make_network(tmp_path / "digits.safetensors", data="sklearn-digits", seed=5)
+    methods = [MethodChoice(name="eata:fisher_images=50"), MethodChoice(name="eta")]
+    data = [DataChoice(name="sklearn-digits", corruptions=["fog"], limit=50)]
+    sweep = make_sweep(data=data, methods=methods, checkpoints=[str(file)])
+    eata, eta = (run_job(job) for job in make_plan(sweep).jobs)
+    assert eata.error == eta.error == ""
+    assert (eata.cell.method, eata.cell.options["fisher_images"]) == ("eata", 50)
+    unknown_data = make_plan(make_sweep(data=data, methods=methods[:1])).jobs[0]
+    assert "does not say which" in run_job(unknown_data).error
+
+
 def test_only_classes_that_can_occur_are_predicted(jobs):
     checkpoint, (shift,) = ingredients(jobs[0])
     labels = shift.dataset.labels

@@ -21,6 +21,7 @@ COLUMNS = {
     "corruptions": {"corruption", "severity 5"},
     "train": {"model", "share_of_bare_speed"},
     "runner": {"cells", "outside_share"},
+    "methods": {"method", "forward", "backward", "of_tent", "predicted", "counted"},
 }
 STARTING = {
     "step": {"network", "way", "cpu_seconds", "of_naive_step", "of_bare_with_same_memory"},

@@ -83,6 +83,11 @@ def test_list_as_json_is_json() -> None:
     assert {"learned", "quadratic", "scaled-entropy"} <= set(names)
     about = {row["name"]: row["about"] for row in rows}
     assert "threshold=0.75" in about["hard"]
+    eta = next(row for row in rows if row["name"] == "eta")
+    assert (eta["forward"], eta["backward"], eta["memory"]) == ("1", "1", "mean prediction")
+    assert (eta["needs_batch"], eta["needs_source_data"]) == (False, False)
+    assert "ICML 2022" in eta["paper"]
+    assert "cifar10" in eta["published"]
 
 
 def test_derive_of_a_function_tells_label_objective_and_findings(workplace: Path) -> None:
@@ -141,6 +146,23 @@ def test_adapt_reads_arrays_without_labels(workplace: Path) -> None:
         assert summary["images"] == 40
     rows = list(csv.DictReader(Path("predictions.csv").read_text().splitlines()))
     assert [row["image"] for row in rows] == [str(k) for k in range(40)]
+
+
+def test_adapt_leaves_to_the_method_what_is_not_told(workplace: Path) -> None:
+    """LAME and T3A were made for the source's statistics, under which one image changes no other's."""
+    np.save("images.npy", np.random.default_rng(0).integers(0, 255, (24, 10, 10, 3), np.uint8))
+    arguments = (
+        "adapt", "--model", "network_of_mine.py:build", "--weights", "net.pt", "--images", "images.npy",
+        "--method", "t3a", "--batch-size", "24",
+    )  # fmt: skip
+    found = {}
+    for statistics in ((), ("--statistics", "source"), ("--statistics", "note:0.5")):
+        run(*arguments, *statistics, "--json")
+        found[statistics] = Path("predictions.csv").read_text()
+    own, source, other = found.values()
+    assert own == source != other
+    published = ("--method", "eta", "--trained-with", "poly", "--settings", "cifar10", "--json")
+    assert json.loads(run(*arguments[:7], *published))["images"] == 24
 
 
 def test_adapt_takes_a_loss_of_the_users_own(workplace: Path) -> None:

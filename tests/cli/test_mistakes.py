@@ -30,6 +30,7 @@ TRAIN = ["train", "--data", "sklearn-digits", "--model", "digit_network:width=4"
         ([*ADAPT], "Add --trained-with, for example --trained-with cross-entropy."),
         ([*ADAPT, "--trained-with", "poly", "--temperature", "-1"], "a finite --temperature > 0"),
         ([*ADAPT, "--trained-with", "poly", "--statistics", "bach"], "error: --statistics must be"),
+        ([*ADAPT, "--method", "lame", "--settings", "cifar"], "'cifar'. Did you mean 'cifar10'?"),
         ([*TRAIN, "--batch-size", "0"], "error: --batch-size of a recipe must be at least 1"),
         ([*TRAIN, "--keep", "best"], "got --keep best with --held-out 0."),
     ],

@@ -93,6 +93,18 @@ def test_gradual_rises_and_falls(clean):
     assert [batch.reset for batch in batches] == [True] + [False] * 17
 
 
+def test_recurring_goes_round_and_never_resets(clean):
+    stream = Stream(
+        shifts=named(clean, "fog", "snow"), setting="recurring", rounds=2, batch_size=COUNT
+    )
+    batches = list(stream)
+    assert [batch.shift for batch in batches] == ["fog", "snow"] * 2
+    assert [batch.reset for batch in batches] == [True] + [False] * 3
+    assert stream.record()["rounds"] == 2
+    with pytest.raises(ValueError, match="at least one round"):
+        Stream(shifts=stream.shifts, setting="recurring", rounds=0)
+
+
 def test_gradual_needs_several_severities(clean):
     with pytest.raises(ValueError, match="several severities"):
         Stream(shifts=corruption_shifts(clean, corruptions=("fog",)), setting="gradual")

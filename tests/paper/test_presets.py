@@ -13,10 +13,11 @@ from fenchel.bench.running import run_job
 from fenchel.bench.tuned import Choice, Tuned
 from fenchel.data import DATASETS
 from fenchel.models import MODELS
-from fenchel.names import parse_spec
+from fenchel.names import format_spec, parse_spec
 from fenchel.paper import PRESETS, SCALES, Line, SourceModel
 from fenchel.paper.comparison import compare, task_loss_curves
 from fenchel.paper.comparison_tables import (
+    compared_with,
     comparison_csv,
     comparison_table,
     differences,
@@ -30,12 +31,12 @@ SaveCheckpoint = Callable[..., Path]
 LINES = [
     (preset.name, line)
     for preset in PRESETS.values()
-    if preset.figure != "learned"
+    if preset.figure not in ("learned", "streams")
     for line in preset.lines
 ]
 NAMES = (
     "table-ce", "table-poly", "table-domain", "table-severity", "table-squared", "table-ce-digits",
-    "fig-task-loss", "fig-gaussian", "fig-meta",
+    "fig-task-loss", "fig-gaussian", "fig-meta", "streams",
 )  # fmt: skip
 
 
@@ -109,6 +110,30 @@ def test_settings_and_numbers_are_the_published_ones(
     run = line_of(preset, title).runs[method]
     found = (run.optimizer, run.learning_rate, run.temperature, run.error, run.spread)
     assert found == expected
+
+
+def test_streams_are_every_source_on_every_stream_with_and_without_the_conjugate_inside() -> None:
+    lines = PRESETS["streams"].lines
+    assert len(lines) == 3 * 7
+    settings = {line.stream.choice(50).setting for line in lines}
+    assert settings == {"reset", "continual", "mixed", "recurring", "gradual"}
+    for line in lines:
+        assert line.stream.choice(50).batch_size == (1 if "batch size 1" in line.title else 50)
+        assert all(choice.method in METHODS for choice in line.choices)
+        others = [choice for choice in line.choices if "objective" in choice.options]
+        assert bool(others) == ("cross-entropy" not in line.title)
+        for choice in others:  # each beside itself with the conjugate inside
+            options = {k: v for k, v in choice.options.items() if k != "objective"}
+            assert format_spec(choice.method, options) in line.runs
+    gradual = next(line for line in lines if line.title == "PolyLoss, gradual")
+    assert (gradual.data, gradual.severities) == ("cifar10", (1, 2, 3, 4, 5))
+    assert (gradual.stream.limit(250), gradual.stream.limit(None)) == (50, None)
+
+
+def test_another_objective_inside_is_compared_with_the_conjugate_inside() -> None:
+    assert compared_with("entropy") == compared_with("eta") == "conjugate"
+    assert compared_with("eta:objective=entropy") == "eta"
+    assert compared_with("rdumb:every=10,objective=entropy") == "rdumb:every=10"
 
 
 def test_the_severities_average_to_the_papers_mean() -> None:

@@ -137,7 +137,11 @@ class Adapter(nn.Module):
         """
         twin = copy.deepcopy(uncompiled(self.model))
         state = self.state
-        moved = {**state.parameters, **stream_statistics(state.seen), **state.statistics}
+        moved = {
+            **stream_statistics(state.seen),
+            **state.statistics,
+            **self.settings.method.predictor(state),
+        }
         twin.load_state_dict(moved, strict=False)
         return twin
 

@@ -17,6 +17,7 @@ from fenchel.adapters.normalization import (
     batch_norm_layers,
     check_statistics,
     mixed_names,
+    rule_of,
 )
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.outputs import Scores
@@ -57,6 +58,11 @@ class Settings:
                 raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
         if self.predict not in ("after", "before"):
             raise ValueError(f"predict must be 'after' or 'before'; got {self.predict!r}.")
+        if self.compile and rule_of(self.statistics) is not None:
+            raise ValueError(
+                f"compile=True needs statistics 'batch', 'source' or a number; got {self.statistics!r}, "
+                "which is computed by hooks that the compiler does not see. Leave one of them out."
+            )
 
     @property
     def objective(self) -> Objective | None:

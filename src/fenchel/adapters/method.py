@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor
 
 from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.normalization import Statistics
 from fenchel.adapters.passes import Passes
 from fenchel.adapters.state import State, Tensors
+from fenchel.losses import Loss
 from fenchel.names import Registry
 from fenchel.objectives import OBJECTIVES, Objective
 from fenchel.options import Configurable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+OpenPasses = Callable[[Inputs], AbstractContextManager[Passes]]
+"""With the passes that a batch may go through."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +35,8 @@ class Method(Configurable, ABC):
     moved between devices and undone by the guard like the rest of the state. Tensors of a state are
     never changed in place.
 
-    A field called `loss` is filled with the training loss.
+    A field called `loss` is filled with the training loss. What it costs, where it was published and the
+    settings it was made for are facts of its class: `cost`, `paper`, `defaults`, `published`.
 
     >>> from dataclasses import dataclass, replace
     >>> import fenchel, torch
@@ -40,8 +53,20 @@ class Method(Configurable, ABC):
 
     moves: ClassVar[bool] = True
     """Whether parameters move; if none does, learning rate and optimiser do not matter."""
-    statistics: ClassVar[Literal["source"] | None] = None
-    """The statistics that the method needs; they override the setting `statistics`."""
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """The statistics that the method needs; they override the setting `statistics`.
+
+        What it merely prefers belongs into `defaults`.
+        """
+        return None
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether what it minimises has a lower bound, so that following it ends somewhere."""
+        objective = getattr(self, "objective", None)
+        return not isinstance(objective, Objective) or objective.is_bounded
 
     def start(self, passes: Passes, batch: Inputs) -> Tensors:
         """What it remembers before the first batch, which is given for its shapes."""
@@ -53,10 +78,26 @@ class Method(Configurable, ABC):
 
     def output(self, passes: Passes, state: State, batch: Inputs) -> Any:
         """What the adapter returns for the batch."""
-        return passes.output(state.parameters, batch)
+        return passes.output(self.predictor(state), batch)
+
+    def predictor(self, state: State) -> Tensors:
+        """The tensors with which the model predicts: what moved, or those of a teacher."""
+        return state.parameters
 
     def check(self) -> None:
         """Refuse what could not adapt anything; called once, before the first batch."""
+
+    def trained_with(self, loss: Loss | None) -> Self:
+        """The method for a model trained with `loss` (None: not known)."""
+        return self
+
+    def prepared(self, on_source: OpenPasses, images: Tensor | None) -> Self:
+        """The method with what it learns from images of the source; None if there are none.
+
+        Called once, before the first batch, if `cost` says that it needs source data. `on_source` opens
+        passes over a batch of them, at the source model's parameters.
+        """
+        return self
 
     @property
     def remembers(self) -> bool:

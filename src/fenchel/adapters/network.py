@@ -9,19 +9,25 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils.hooks import RemovableHandle
 
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.normalization import (
     Statistics,
+    adjust_statistics,
+    is_of_batch,
     mix_in_statistics,
     mixed_names,
+    mixed_with_batch,
     note_statistics,
     recorded_statistics,
+    rule_of,
     skeleton,
     use_batch_statistics,
 )
@@ -52,24 +58,40 @@ class Network:
         return self.run(self.module, {**self.fixed, **buffers, **moving}, call.args, call.kwargs)
 
     @contextmanager
-    def showing_head_inputs(self, layer: str | None) -> Iterator[list[Tensor]]:
-        """In the block, passes append the input of the head (`layer`, or the last linear one) to the list."""
-        heads = (
-            [module for module in self.module.modules() if isinstance(module, nn.Linear)]
-            if layer is None
-            else [self.module.get_submodule(layer)]
-        )
-        seen: list[Tensor] = []
+    def showing_head_inputs(self, layer: str | None) -> Iterator[dict[str, Tensor]]:
+        """In the block, passes leave the head (`layer`, or the last linear one to run) and its input."""
+        heads = {
+            name: module
+            for name, module in self.module.named_modules()
+            if (isinstance(module, nn.Linear) if layer is None else name == layer)
+        }
+        seen: dict[str, Tensor] = {}
 
-        def note(module: nn.Module, given: tuple[Any, ...]) -> None:
-            seen[:] = given[:1]
+        def note(name: str, module: nn.Module, given: tuple[Any, ...]) -> None:
+            seen.clear()
+            seen[name] = given[0]
 
-        hooks = [module.register_forward_pre_hook(note) for module in heads]
-        try:
+        hooks = [
+            module.register_forward_pre_hook(partial(note, name)) for name, module in heads.items()
+        ]
+        with _removed_after(hooks):
             yield seen
-        finally:
-            for hook in hooks:
-                hook.remove()
+
+    @contextmanager
+    def mixing_in(self, weight: float) -> Iterator[Tensors]:
+        """In the block, a batch enters the running statistics it is normalised by, which are left here."""
+        statistics: Tensors = {}
+        with _removed_after(adjust_statistics(self.module, mixed_with_batch(weight), statistics)):
+            yield statistics
+
+
+@contextmanager
+def _removed_after(hooks: Sequence[RemovableHandle]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @dataclass(frozen=True)
@@ -136,6 +158,10 @@ class Blueprint:
             noted = note_statistics(twin)
             kept = {name: value for name, value in self.fixed.items() if name not in noted}
             moving = replace(source, module=twin, fixed=kept, noted=noted)
+        elif (rule := rule_of(self.statistics)) is not None:
+            used: Tensors = {}
+            moving = replace(source, module=skeleton(self.model), noted=used)
+            adjust_statistics(moving.module, rule, used if is_of_batch(self.statistics) else None)
         elif not isinstance(self.statistics, str) and self.mixes:
             twin = mix_in_statistics(skeleton(self.model), self.statistics)
             # Never compiled: the compiler takes modules that differ in their hooks for the same.

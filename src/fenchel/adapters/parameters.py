@@ -11,9 +11,10 @@ from fenchel.adapters.normalization import is_normalization
 from fenchel.names import unknown
 
 Selection = str | Collection[str] | Callable[[str, Tensor], bool]
-"""A policy ("normalization", "last:1", "all"), names or patterns such as "layer4.*.weight", a predicate."""
+"""A policy ("normalization", "last:1", "but-last:1", "all"), names or patterns such as "layer4.*.weight",
+or a predicate."""
 
-POLICIES = ("normalization", "last:1", "all")
+POLICIES = ("normalization", "last:1", "but-last:1", "all")
 
 
 def moving_names(model: nn.Module, selection: Selection) -> list[str]:
@@ -27,8 +28,8 @@ def moving_names(model: nn.Module, selection: Selection) -> list[str]:
         chosen = list(names)
     elif selection == "normalization":
         chosen = _of_normalization_layers(model, names)
-    elif isinstance(selection, str) and selection.startswith("last:"):
-        chosen = _of_last_stages(model, _of_normalization_layers(model, names), selection)
+    elif isinstance(selection, str) and selection.startswith(("last:", "but-last:")):
+        chosen = _by_stages(model, _of_normalization_layers(model, names), selection)
     else:
         chosen = _by_pattern(list(names), selection)
     if not chosen:
@@ -57,11 +58,31 @@ def _of_normalization_layers(model: nn.Module, names: Iterable[str]) -> list[str
     return chosen
 
 
-def _of_last_stages(model: nn.Module, chosen: list[str], selection: str) -> list[str]:
-    """The parameters of the last stages, so that everything in front of them is computed once per batch.
+def _by_stages(model: nn.Module, chosen: list[str], selection: str) -> list[str]:
+    """The parameters of the last stages (`last:N`), or of all the others (`but-last:N`).
 
-    A stage is a child of the network with normalisation layers in it; wrappers around a single such
-    child are looked through.
+    With the last ones alone, everything in front of them is computed once per batch. A network of one
+    stage has no others: all of its parameters stay.
+    """
+    policy, _, count = selection.partition(":")
+    stages = _stages(model, chosen)
+    if policy == "but-last" and len(stages) == 1:
+        return chosen
+    most = len(stages) if policy == "last" else len(stages) - 1
+    if not count.isdigit() or not 1 <= int(count) <= most:
+        raise ValueError(
+            f"parameters='{policy}:N' needs N from 1 to {most} in this network, whose stages with "
+            f"normalisation layers are {', '.join(path.removesuffix('.') for path in stages)}; got "
+            f"{selection!r}."
+        )
+    last = tuple(stages[-int(count) :])
+    return [name for name in chosen if name.startswith(last) == (policy == "last")]
+
+
+def _stages(model: nn.Module, chosen: list[str]) -> list[str]:
+    """The prefixes of the stages: children of the network with normalisation layers in them.
+
+    Wrappers around a single such child are looked through.
     """
     stages, prefix, holder = [""], "", model
     while len(stages) == 1:
@@ -72,14 +93,7 @@ def _of_last_stages(model: nn.Module, chosen: list[str], selection: str) -> list
         if not inside:
             break
         stages = inside
-    count = selection.removeprefix("last:")
-    if not count.isdigit() or not 1 <= int(count) <= len(stages):
-        raise ValueError(
-            f"parameters='last:N' needs N from 1 to the number of stages with normalisation layers, "
-            f"{len(stages)} here ({', '.join(path.removesuffix('.') for path in stages)}); got "
-            f"{selection!r}."
-        )
-    return [name for name in chosen if name.startswith(tuple(stages[-int(count) :]))]
+    return stages
 
 
 def _by_pattern(names: list[str], selection: object) -> list[str]:

@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.network import Network
+from fenchel.adapters.normalization import mixed_names
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.outputs import Scores, check_logits, is_plain
-from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.state import State, Tensors, all_finite, chosen, same
 from fenchel.objectives import Objective, weighted_mean
 
 LossFunction = Callable[[Tensors], Tensor | tuple[Tensor, Tensor]]
@@ -46,6 +47,14 @@ class Gradient:
         return torch.stack(squares).sum().sqrt()
 
 
+class HeadPass(NamedTuple):
+    """What a pass has shown of the head: its name, what it was given, and the logits."""
+
+    layer: str
+    features: Tensor
+    logits: Tensor
+
+
 @dataclass
 class Passes:
     """One batch, and the network it goes through. The step makes it; a method uses it and lets it go.
@@ -61,6 +70,7 @@ class Passes:
 
     batch: Inputs
     source: Tensors
+    source_network: Network = field(repr=False)
     network: Network = field(repr=False)
     scores: Scores = field(repr=False)
     optimizer: Optimizer = field(repr=False)
@@ -76,6 +86,7 @@ class Passes:
         self.fine: Tensor | None = None
         self._guarded: Tensors | None = None
         self._shown: tuple[Tensors, Any] | None = None
+        self._head_pass: tuple[Tensors, HeadPass] | None = None
         self._leaves: Tensors | None = None
         self._at: Tensors | None = None
         self._logits: Tensor | None = None
@@ -84,8 +95,9 @@ class Passes:
 
     def output(self, theta: Tensors, batch: Inputs) -> Any:
         """What the model returns for a batch; no graph."""
-        if self._shown is not None and self._shown[0] is theta and batch is self.batch:
-            return self._shown[1]
+        known = self.remembered(theta) if batch is self.batch else None
+        if known is not None:
+            return known
         with torch.no_grad():
             return self._run(theta, batch)
 
@@ -103,15 +115,51 @@ class Passes:
 
         The head is the last linear layer to run, or the layer that `features=` of `adapt` names.
         """
-        network = replace(self.network, run=functional_call)
-        with network.showing_head_inputs(self.head) as seen:
-            output = self._run(theta, batch, network)
-        if not seen:
+        found = self._through_head(theta, batch)
+        return found.features, found.logits
+
+    def head_weights(self, theta: Tensors, batch: Inputs) -> tuple[Tensor, Tensor]:
+        """The weights of the head, (classes, features), and its biases, (classes,).
+
+        It must be a linear layer with one row of weights per class.
+        """
+        found = self._through_head(theta, batch)
+        layer = self.network.module.get_submodule(found.layer)
+        classes = found.logits.shape[-1]
+        if not isinstance(layer, nn.Linear) or layer.out_features != classes:
             raise ValueError(
-                "features are the input of the network's last linear layer, and no such layer ran. Name "
-                "the layer that makes the logits: features='head'."
+                f"this method needs a linear head with one row of weights for each of the {classes} "
+                f"classes; {found.layer!r} is {layer}. Name the layer that makes the logits: "
+                "features='head'."
             )
-        return seen[0], self._picked(output, batch)
+        tensors = {**self.network.fixed, **theta}
+        weight = tensors[f"{found.layer}.weight".removeprefix(".")]
+        if layer.bias is None:
+            return weight, weight.new_zeros(classes)
+        return weight, tensors[f"{found.layer}.bias".removeprefix(".")]
+
+    def source_logits(self, batch: Inputs) -> Tensor:
+        """The logits of the source model as it is, its own statistics included; no graph."""
+        with torch.no_grad():
+            logits = self.scores(self.source_network({}, batch))
+        check_logits(logits, len(batch))
+        return logits
+
+    @property
+    def source_statistics(self) -> Tensors:
+        """The source model's running statistics, by name. `theta` may hold others in their place."""
+        return {name: self.network.fixed[name] for name in mixed_names(self.network.module)}
+
+    def mixing_logits(self, theta: Tensors, batch: Inputs, weight: float) -> tuple[Tensor, Tensors]:
+        """The logits of a batch that enters the running statistics in `theta`, and these after it.
+
+        The batch is normalised by (1 - weight) x what `theta` holds + weight x its own statistics, and
+        gradients flow through the latter. For a setting `statistics="source"`.
+        """
+        network = replace(self.network, run=functional_call)
+        with network.mixing_in(weight) as statistics:
+            output = network({**theta, **self.statistics}, batch)
+        return self._picked(output, batch), statistics
 
     def with_logits(self, output: Any, logits: Tensor) -> Any:
         """The model's output with other logits, (samples, ..., classes), in the place of its own."""
@@ -120,6 +168,10 @@ class Passes:
     def remember(self, theta: Tensors, output: Any) -> None:
         """Record what the model returns for the batch at `theta`, so that it is not computed again."""
         self._shown = None if output is None else (theta, output)
+
+    def remembered(self, theta: Tensors) -> Any:
+        """What the model returns for the batch at `theta`, if that is known; else None."""
+        return self._shown[1] if self._shown is not None and same(self._shown[0], theta) else None
 
     # --- losses ----------------------------------------------------------------------------------
 
@@ -210,6 +262,26 @@ class Passes:
         with self._sharing(theta, batch):
             return (network or self.network)({**theta, **self.statistics}, batch)
 
+    def _through_head(self, theta: Tensors, batch: Inputs) -> HeadPass:
+        """A pass that notes what the head is given. Without a graph, one for the batch is enough."""
+        last = self._head_pass
+        once = batch is self.batch and not torch.is_grad_enabled()
+        if once and last is not None and same(last[0], theta):
+            return last[1]
+        network = replace(self.network, run=functional_call)
+        with network.showing_head_inputs(self.head) as seen:
+            output = self._run(theta, batch, network)
+        if not seen:
+            raise ValueError(
+                "features are the input of the network's last linear layer, and no such layer ran. Name "
+                "the layer that makes the logits: features='head'."
+            )
+        (layer, features), *_ = seen.items()
+        found = HeadPass(layer, features, self._picked(output, batch))
+        if once:
+            self._head_pass, self._shown = (theta, found), (theta, output)
+        return found
+
     def _sharing(self, theta: Tensors, batch: Inputs) -> AbstractContextManager[None]:
         """The first pass over the batch keeps what no moving parameter reaches, later ones use it.
 
@@ -228,22 +300,6 @@ class Passes:
         check_logits(logits, len(batch))
         self._logits = logits
         return logits
-
-
-def all_finite(tensors: Iterable[Tensor]) -> Tensor:
-    """Whether all numbers of some tensors are finite, as a tensor."""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors]).isfinite().all()
-
-
-def chosen(condition: Tensor, new: Tensors, old: Tensors) -> Tensors:
-    """`new` where the condition holds, else `old`; what did not exist before is zero.
-
-    Some optimisers of `torch.optim` count their steps on the host, hence the condition's move.
-    """
-    return {
-        name: torch.where(condition.to(value.device), value, old.get(name, torch.zeros_like(value)))
-        for name, value in new.items()
-    }
 
 
 def _all_need_gradients(tensors: Iterable[Tensor]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 import torch
@@ -130,6 +130,27 @@ def fresh_counts(device: torch.device) -> Tensors:
     """A zero for everything that is counted on the device."""
     names = ("updates", "non_finite", "none_kept")
     return {name: torch.zeros((), dtype=torch.int64, device=device) for name in names}
+
+
+def all_finite(tensors: Iterable[Tensor]) -> Tensor:
+    """Whether all numbers of some tensors are finite, as a tensor."""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors]).isfinite().all()
+
+
+def chosen(condition: Tensor, new: Tensors, old: Tensors) -> Tensors:
+    """`new` where the condition holds, else `old`; what did not exist before is zero.
+
+    Some optimisers of `torch.optim` count their steps on the host, hence the condition's move.
+    """
+    return {
+        name: torch.where(condition.to(value.device), value, old.get(name, torch.zeros_like(value)))
+        for name, value in new.items()
+    }
+
+
+def same(one: Tensors, other: Tensors) -> bool:
+    """Whether two dictionaries hold the very same tensors; those of a state are never changed in place."""
+    return one.keys() == other.keys() and all(one[name] is other[name] for name in one)
 
 
 def _like(tensor: Tensor, like: Tensor) -> Tensor:

@@ -20,9 +20,9 @@ from fenchel.adapters.method import Method
 from fenchel.adapters.network import Networks, Workshop
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.outputs import Scores
-from fenchel.adapters.passes import Gradient, Passes, all_finite, chosen
+from fenchel.adapters.passes import Gradient, Passes
 from fenchel.adapters.seen import with_batch
-from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.state import State, Tensors, all_finite, chosen
 
 Trace = list[tuple[State, Gradient]]
 
@@ -99,6 +99,7 @@ class Step:
         return Passes(
             batch=inputs,
             source=self.source,
+            source_network=networks.source,
             network=networks.moving,
             scores=self.scores,
             optimizer=self.optimizer,

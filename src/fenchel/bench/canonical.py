@@ -8,12 +8,13 @@ conjugate label. They are run once; tables still show one row per name in the sw
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fenchel.adapters import METHODS, Method, Settings
 from fenchel.api import LEARNING_RATE, as_optimizer
 from fenchel.losses import BinaryCrossEntropy, CrossEntropy, LabelSmoothing, Loss
-from fenchel.methods import Descent, made_method
+from fenchel.methods import Descent, EntropyMethod, made_method
 from fenchel.names import unknown
 from fenchel.objectives import Conjugate, Entropy, Objective, SoftPseudoLabel
 
@@ -27,7 +28,8 @@ ADAPTATION_DEFAULTS: Mapping[str, Any] = {
     "episodic": False,
     "parameters": "normalization",
 }
-"""The settings of `fenchel.adapt` that a sweep may set; any other belongs to the method."""
+"""The settings of `fenchel.adapt` that a sweep may set; any other belongs to the method. A method that was
+made for others has them as its `defaults`."""
 
 
 def canonical_settings(
@@ -42,11 +44,19 @@ def canonical_settings(
     >>> entropy == canonical_settings("soft", {"steps": 1}, CrossEntropy(), {})
     True
     """
-    given = {name: settings.get(name, default) for name, default in ADAPTATION_DEFAULTS.items()}
-    options = {name: _frozen(settings[name]) for name in settings if name not in given}
+    kind = METHODS[method]
+    explicit = {
+        name: value
+        for name, value in settings.items()
+        if value is not None or name not in ADAPTATION_DEFAULTS  # None: as if it were not there
+    }
+    data = explicit.pop("settings", None)
+    chosen = {**kind.defaults, **kind.published_for(data, title=method), **explicit}
+    given = {name: chosen.get(name, default) for name, default in ADAPTATION_DEFAULTS.items()}
+    options = {name: _frozen(value) for name, value in chosen.items() if name not in given}
     for name in options:
-        if name not in METHODS[method].options():
-            known = [*ADAPTATION_DEFAULTS, *METHODS[method].options()]
+        if name not in kind.options():
+            known = [*ADAPTATION_DEFAULTS, "settings", *kind.options()]
             raise unknown(f"setting of method {method!r}:", name, known)
     known_range = preprocessing.get("input_range")
     made = made_method(
@@ -64,17 +74,25 @@ def canonical_settings(
     )
     given["parameters"] = _frozen(given["parameters"])
     if made.statistics is not None:
-        given |= {"statistics": made.statistics, "episodic": False}
+        given["statistics"] = made.statistics
+        if not made.moves and not made.remembers:
+            given["episodic"] = False
     if not made.moves:
         given |= {"learning_rate": None, "temperature": None, "optimizer": None, "steps": 1}
-        given |= {"predict": "after", "parameters": "normalization"}
+        given["parameters"] = "normalization"
+        if not made.remembers:
+            given["predict"] = "after"
         return {"method": method, "options": _options_of(made, options), **given}
-    objective = made.objective if isinstance(made, Descent) else None
-    if objective is not None:
-        given["temperature"] = objective.temperature
-        if is_conjugate(objective, loss):
+    if isinstance(made, Descent):
+        given["temperature"] = made.objective.temperature
+        if is_conjugate(made.objective, loss):
             method, options = "conjugate", {}
             made = Descent(objective=Conjugate(loss))
+    elif isinstance(made, EntropyMethod):
+        given["temperature"] = made.term.temperature
+        conjugate = replace(made, objective="conjugate").trained_with(loss)
+        if is_conjugate(made.term, loss) and is_conjugate(conjugate.term, loss):
+            made = replace(made, objective="conjugate")
     return {"method": method, "options": _options_of(made, options), **given}
 
 

@@ -144,7 +144,7 @@ def _configurations(
             selection = found.selection
         for settings in choice.settings():
             fields = canonical_settings(
-                choice.name,
+                choice.method,
                 {**defaults, **chosen, **settings},
                 source.loss,
                 source.checkpoint.preprocessing,
@@ -177,12 +177,14 @@ def _base(
         seed=seed,
         limit=limit,
         concentration=sweep.stream.concentration,
+        rounds=sweep.stream.rounds,
     )
     fields = {
         "data": data.name,
         "shifts": tuple(_facts(shift) for shift in shifts),
         "metric": shifts[0].dataset.metric,
         "setting": sweep.stream.setting,
+        "rounds": sweep.stream.rounds if sweep.stream.setting == "recurring" else None,
         "order": sweep.stream.order,
         "concentration": sweep.stream.concentration if dirichlet else None,
         "batch_size": sweep.stream.batch_size,

@@ -61,7 +61,7 @@ class Cell:
         data: the data set or its spec, as the sweep names it.
         shifts: what is streamed, with digests of the content.
         metric: `accuracy` or `mean-class-accuracy`.
-        setting, order, concentration, batch_size, limit, seed: describe the stream; see `Stream`.
+        setting, rounds, order, concentration, batch_size, limit, seed: describe the stream; see `Stream`.
         architecture, loss, model_digest: the source model and the loss it was trained with.
         method: the canonical name; a sweep may use other names for it (`Store.requests`).
         options: those of the method's objective, such as `threshold` or `q`, defaults included.
@@ -76,6 +76,7 @@ class Cell:
     shifts: tuple[CellShift, ...]
     metric: str = "accuracy"
     setting: str = "reset"
+    rounds: int | None = field(default=None, metadata=_IF_ANY)
     order: str = "shuffled"
     concentration: float | None = None
     batch_size: int = 200
@@ -91,7 +92,7 @@ class Cell:
     learning_rate: float | None = None
     steps: int = 1
     predict: str = "after"
-    statistics: Literal["batch", "source"] | float = "batch"
+    statistics: str | float = "batch"
     parameters: str | tuple[str, ...] = "normalization"
     episodic: bool = False
     plugins: Mapping[str, str] = field(default_factory=dict, metadata=_IF_ANY)

@@ -27,8 +27,9 @@ from fenchel.adapters.guards import without_minimum_is_meant
 from fenchel.api import adapt
 from fenchel.bench.memory import PeakMemory
 from fenchel.bench.record import Cell, Record, pack_mask
+from fenchel.bench.source_data import learned_from_source
 from fenchel.bench.sources import Job, ingredients
-from fenchel.data.stream import Batch, Shift, Stream
+from fenchel.data.stream import DEFAULT_ROUNDS, Batch, Shift, Stream
 from fenchel.losses import Loss, open_loss
 from fenchel.models import Checkpoint
 from fenchel.models.feeding import FOR_DATA, blamed
@@ -147,6 +148,7 @@ def stream_of(cell: Cell, shifts: Sequence[Shift], device: str) -> Stream:
         seed=cell.seed,
         limit=cell.limit,
         concentration=cell.concentration or 0.1,
+        rounds=cell.rounds or DEFAULT_ROUNDS,
         device=device,
     )
 
@@ -178,7 +180,7 @@ def adapter_of(cell: Cell, checkpoint: Checkpoint) -> Adapter:
             logits=cell.logits,
             dim=cell.dim,
             **moving,
-            **options,
+            **{**options, **learned_from_source(cell, checkpoint)},
         )
 
 

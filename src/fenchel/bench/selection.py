@@ -146,7 +146,7 @@ def _tuned_methods(methods: Sequence[MethodChoice], grid: Grid) -> list[MethodCh
     """Every method that moves parameters, once, with the same grid."""
     chosen: dict[str, MethodChoice] = {}
     for choice in methods:
-        if not moves_parameters(choice.name):
+        if not moves_parameters(choice.method):
             continue  # nothing to tune
         fixed = {name: values for name, values in choice.grid.items() if name not in TUNED_SETTINGS}
         for name, values in fixed.items():

@@ -18,7 +18,7 @@ from fenchel.data.corruptions import (
     VALIDATION_CORRUPTIONS,
 )
 from fenchel.data.orders import ORDERS
-from fenchel.data.stream import DEFAULT_BATCH_SIZE, SETTINGS
+from fenchel.data.stream import DEFAULT_BATCH_SIZE, DEFAULT_ROUNDS, SETTINGS
 from fenchel.names import parse_spec, unknown
 from fenchel.options import key_or_index
 from fenchel.plugins import load_plugins
@@ -131,9 +131,10 @@ class MethodChoice:
     """A method and the grid of its settings: one value is a grid of one.
 
     Attributes:
-        name: a registered method.
+        name: a registered method, or `eta:objective=entropy`: with options it is a row of its own in tables.
         grid: setting -> values. Settings of `fenchel.adapt` (`learning_rate`, `temperature`, `optimizer`,
-            `steps`, `parameters`, `predict`, `statistics`, `episodic`) and of the method's objective.
+            `steps`, `parameters`, `predict`, `statistics`, `episodic`), options of the method, and
+            `settings`, the name of a data set for which its authors published theirs.
         tuned: a file written by `fenchel tune`, which supplies the tuned settings.
     """
 
@@ -142,7 +143,15 @@ class MethodChoice:
     tuned: str | None = None
 
     def __post_init__(self) -> None:
-        METHODS[self.name]
+        kind = METHODS[self.method]
+        if self.options.keys() & self.grid.keys():
+            twice = ", ".join(sorted(self.options.keys() & self.grid.keys()))
+            raise ValueError(
+                f"{twice} of {self.name!r} is given twice, in its name and as a setting."
+            )
+        for option in self.options:
+            if option not in kind.options():
+                raise unknown(f"option of method {self.method!r}:", option, kind.options())
         for setting, values in self.grid.items():
             if not values:
                 raise ValueError(
@@ -150,22 +159,37 @@ class MethodChoice:
                     "for the default."
                 )
 
+    @property
+    def method(self) -> str:
+        """The method itself, without the options behind its name."""
+        return parse_spec(self.name)[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options behind the name."""
+        return parse_spec(self.name)[1]
+
     def settings(self) -> Iterator[dict[str, Any]]:
-        """Every combination of the grid, the last setting changing fastest."""
+        """Every combination of the grid, the last setting changing fastest, with the options of the name."""
         for values in product(*self.grid.values()):
-            yield dict(zip(self.grid, values, strict=True))
+            yield {**self.options, **dict(zip(self.grid, values, strict=True))}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamChoice:
-    """The protocol of every cell; the settings of `fenchel.adapt` here are defaults of the methods."""
+    """The protocol of every cell; the settings of `fenchel.adapt` here are defaults of the methods.
+
+    None leaves `predict` and `statistics` to each method: after the update and of the batch, unless it was
+    made for others.
+    """
 
     setting: str = "reset"
+    rounds: int = DEFAULT_ROUNDS
     order: str = "shuffled"
     concentration: float = 0.1
     batch_size: int = DEFAULT_BATCH_SIZE
-    predict: str = "after"
-    statistics: Statistics = "batch"
+    predict: str | None = None
+    statistics: Statistics | None = None
     episodic: bool = False
 
     def __post_init__(self) -> None:
@@ -173,12 +197,14 @@ class StreamChoice:
             raise unknown("setting", self.setting, SETTINGS)
         if self.order not in ORDERS:
             raise unknown("order", self.order, ORDERS)
-        if self.predict not in ("after", "before"):
+        if self.predict not in (None, "after", "before"):
             raise unknown("predict", self.predict, ("after", "before"))
         if not self.concentration > 0:
             raise ValueError(f"the concentration must be positive; got {self.concentration!r}.")
         _check_count("batch_size", self.batch_size)
-        check_statistics(self.statistics)
+        _check_count("rounds", self.rounds)
+        if self.statistics is not None:
+            check_statistics(self.statistics)
         if not isinstance(self.episodic, bool):
             raise TypeError(f"episodic is true or false; got {self.episodic!r}.")
 

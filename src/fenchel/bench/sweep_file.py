@@ -36,7 +36,7 @@ from fenchel.bench.canonical import ADAPTATION_DEFAULTS, canonical_settings
 from fenchel.bench.sweep import DataChoice, MethodChoice, ModelChoice, StreamChoice, Sweep
 from fenchel.bench.toml_lines import Document, KeyPath
 from fenchel.losses import CrossEntropy
-from fenchel.names import unknown
+from fenchel.names import parse_spec, unknown
 from fenchel.plugins import load_plugins
 
 T = TypeVar("T")
@@ -142,22 +142,24 @@ def _methods(document: Document) -> list[MethodChoice]:
 
 
 def _method(document: Document, path: KeyPath, name: str, table: Mapping[str, Any]) -> MethodChoice:
-    if name not in METHODS:
-        raise document.error((*path, "name"), unknown("method", name, METHODS))
-    document.check_keys(path, table, _settings_of(name), f"method {name!r}")
+    method = parse_spec(name)[0]
+    if method not in METHODS:
+        raise document.error((*path, "name"), unknown("method", method, METHODS))
+    document.check_keys(path, table, _settings_of(method), f"method {name!r}")
     grid = {
         setting: _as_grid(setting, value)
         for setting, value in table.items()
         if setting not in ("name", "tuned")
     }
     for setting, values in grid.items():
-        _check_values(document, (*path, setting), name, values)
+        _check_values(document, (*path, setting), method, values)
     tuned = table.get("tuned")
-    return MethodChoice(
-        name=name,
-        grid=grid,
-        tuned=None if tuned is None else str(document.path.parent / str(tuned)),
-    )
+    choice = {
+        "name": name,
+        "grid": grid,
+        "tuned": None if tuned is None else str(document.path.parent / str(tuned)),
+    }
+    return _located(document, path, MethodChoice, choice)
 
 
 def _check_values(document: Document, path: KeyPath, method: str, values: list[Any]) -> None:
@@ -175,7 +177,7 @@ def _check_values(document: Document, path: KeyPath, method: str, values: list[A
 
 
 def _settings_of(method: str) -> list[str]:
-    return ["name", "tuned", *ADAPTATION_DEFAULTS, *METHODS[method].options()]
+    return ["name", "tuned", "settings", *ADAPTATION_DEFAULTS, *METHODS[method].options()]
 
 
 def _as_grid(setting: str, value: Any) -> list[Any]:

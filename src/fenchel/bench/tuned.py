@@ -11,7 +11,7 @@ from typing import Any
 
 from fenchel.files import write_atomically
 from fenchel.methods import moves_parameters
-from fenchel.names import unknown
+from fenchel.names import parse_spec, unknown
 
 FORMAT = "fenchel-tuned-1"
 
@@ -46,7 +46,7 @@ class Tuned:
         for choice in self.choices:
             if (choice.architecture, choice.loss, choice.method) == (architecture, loss, method):
                 return dict(choice.settings)
-        if not moves_parameters(method):
+        if not moves_parameters(parse_spec(method)[0]):
             return {}
         known = sorted({f"{c.method} ({c.architecture}, {c.loss})" for c in self.choices})
         raise unknown("tuned method", f"{method} ({architecture}, {loss})", known)

@@ -103,10 +103,27 @@ def adapt_images(
             help="See `fenchel list methods`; options follow: hard:threshold=0.9, learned:path=FILE.",
         ),
     ] = "conjugate",
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_ADAPTATION,
+            help="What the method's authors published for a data set, such as cifar10.",
+        ),
+    ] = None,
     optimizer: Annotated[
-        str, typer.Option(rich_help_panel=_ADAPTATION, help="sgd or adam.")
-    ] = "sgd",
-    learning_rate: Annotated[float, typer.Option(min=0.0, rich_help_panel=_ADAPTATION)] = 1e-3,
+        str | None,
+        typer.Option(
+            rich_help_panel=_ADAPTATION,
+            help="sgd or adam.",
+            show_default="the method's own, or sgd",
+        ),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, rich_help_panel=_ADAPTATION, show_default="the method's own, or 0.001"
+        ),
+    ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -119,20 +136,23 @@ def adapt_images(
         int, typer.Option(min=1, rich_help_panel=_ADAPTATION, help="Updates per batch.")
     ] = 1,
     statistics: Annotated[
-        str,
+        str | None,
         typer.Option(
             rich_help_panel=_ADAPTATION,
-            help="batch, source, or the weight in (0, 1) of each batch in a running mix.",
+            help="batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 (source and "
+            "batch) or note:4 (corrected per sample).",
+            show_default="the method's own, or batch",
         ),
-    ] = "batch",
+    ] = None,
     parameters: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="SELECTION",
             rich_help_panel=_ADAPTATION,
-            help="What moves: normalization, last:1, all, or a pattern of names.",
+            help="What moves: normalization, last:1, all, or names and patterns separated by commas.",
+            show_default="the method's own, or normalization",
         ),
-    ] = "normalization",
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, rich_help_panel=_IMAGES)] = 200,
     size: Annotated[
         int | None,
@@ -238,7 +258,7 @@ def adapt_images(
 
         fenchel adapt --model my_net.py:build --weights net.pt --trained-with poly:epsilon=6 --images photos/
 
-        fenchel adapt --model zoo:digits --images digits/ --log batches.jsonl --report page.html
+        fenchel adapt --model zoo:svhn-resnet26-ce --images digits/ --log batches.jsonl --report page.html
 
         fenchel adapt --model my_net.py:build --trained-with cross-entropy --images photos/ --resume
     """
@@ -266,12 +286,13 @@ def adapt_images(
         network.to(place),
         trained_with=loss,
         **_method(method, loss),
+        settings=settings,
         optimizer=optimizer,
         learning_rate=learning_rate,
         temperature=temperature,
         steps=steps,
         statistics=_number_or_text(statistics),
-        parameters=selected_parameters(parameters),
+        parameters=None if parameters is None else selected_parameters(parameters),
         logits=where_logits_are(logits),
         dim=dim,
         seed=seed,
@@ -282,12 +303,10 @@ def adapt_images(
         "model_digest": source.digest,
         "trained_with": source.loss_spec or None,
         "method": method,
-        "optimizer": optimizer,
-        "learning_rate": learning_rate,
+        "settings": settings,
+        **_moving(adapter),
         "temperature": temperature,
         "steps": steps,
-        "statistics": statistics,
-        "parameters": parameters,
         "size": size,
         "gray": gray,
         "mean": mean,
@@ -428,10 +447,21 @@ def _write_report(path: Path, entries: dict[str, Any], run: Run, pile: Labelled)
     )
 
 
-def _number_or_text(text: str) -> Any:
+def _moving(adapter: Adapter) -> dict[str, Any]:
+    """How the adapter adapts: what was told, else the method's own."""
+    used = adapter.settings
+    return {
+        "optimizer": type(used.optimizer).__name__.lower(),
+        "learning_rate": getattr(used.optimizer, "learning_rate", None),
+        "statistics": used.statistics,
+        "parameters": used.parameters,
+    }
+
+
+def _number_or_text(text: str | None) -> Any:
     """`0.1` as a number, `batch` as it is."""
     try:
-        return float(text)
+        return None if text is None else float(text)
     except ValueError:
         return text
 

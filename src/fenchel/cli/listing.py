@@ -14,35 +14,35 @@ from fenchel.cli.completion import completer
 from fenchel.cli.console import print_json, print_table
 from fenchel.names import unknown
 
-Row = tuple[str, str]
+Row = dict[str, Any]
+"""What is listed of a thing: `name` and `about`, and further columns between them."""
 
 
 def _losses() -> Iterable[Row]:
     from fenchel.losses import LOSSES
 
-    return ((_signature(name, cls), _first_line(cls)) for name, cls in LOSSES.items())
+    return (_row(_signature(name, cls), _first_line(cls)) for name, cls in LOSSES.items())
 
 
 def _objectives() -> Iterable[Row]:
     from fenchel.objectives import OBJECTIVES
 
-    return ((_signature(name, cls), _first_line(cls)) for name, cls in OBJECTIVES.items())
+    return (_row(_signature(name, cls), _first_line(cls)) for name, cls in OBJECTIVES.items())
 
 
 def _methods() -> Iterable[Row]:
     from fenchel.adapters import METHODS
-    from fenchel.methods import STANDARD_METHODS
+    from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 
-    names = dict.fromkeys(
-        (*STANDARD_METHODS, *METHODS.everything())
-    )  # each once, the paper's first
-    return ((name, _with_options(METHODS[name])) for name in names)
+    # each once, the paper's first
+    names = dict.fromkeys((*STANDARD_METHODS, *FIELD_METHODS, *METHODS.everything()))
+    return (_method(name, METHODS[name]) for name in names)
 
 
 def _models() -> Iterable[Row]:
     from fenchel.models import MODELS
 
-    return ((name, _first_line(factory)) for name, factory in MODELS.items())
+    return (_row(name, _first_line(factory)) for name, factory in MODELS.items())
 
 
 def _zoo() -> Iterable[Row]:
@@ -52,26 +52,26 @@ def _zoo() -> Iterable[Row]:
         metadata = read_metadata(zoo.path_of(name))
         accuracy = 100 * metadata.metrics.get("test_accuracy", float("nan"))
         about = f"{metadata.architecture} trained on {metadata.data} with {metadata.loss}"
-        yield (f"zoo:{name}", f"{about}, {accuracy:.1f} % on its test images")
+        yield _row(f"zoo:{name}", f"{about}, {accuracy:.1f} % on its test images")
 
 
 def _datasets() -> Iterable[Row]:
     from fenchel.data import DATASETS
 
-    return ((name, entry.what) for name, entry in DATASETS.items())
+    return (_row(name, entry.what) for name, entry in DATASETS.items())
 
 
 def _corruptions() -> Iterable[Row]:
     from fenchel.data.corruptions import CORRUPTIONS, VALIDATION_CORRUPTIONS
 
     kinds = dict.fromkeys(VALIDATION_CORRUPTIONS, "validation")
-    return ((name, kinds.get(name, "test")) for name in CORRUPTIONS)
+    return (_row(name, kinds.get(name, "test")) for name in CORRUPTIONS)
 
 
 def _executors() -> Iterable[Row]:
     from fenchel.bench.executors import EXECUTORS
 
-    return ((name, _first_line(cls)) for name, cls in EXECUTORS.items())
+    return (_row(name, _first_line(cls)) for name, cls in EXECUTORS.items())
 
 
 KINDS: dict[str, Callable[[], Iterable[Row]]] = {
@@ -107,23 +107,51 @@ def list_names(
         raise unknown("kind of thing to list", kind, KINDS)
     found = {name: list(rows()) for name, rows in KINDS.items() if kind in (None, name)}
     if json:
-        print_json(
-            {
-                name: [{"name": row[0], "about": row[1]} for row in rows]
-                for name, rows in found.items()
-            }
-        )
+        print_json(found)
         return
     for name, rows in found.items():
         table = Table(
             title=name, title_justify="left", title_style="bold", box=None, pad_edge=False
         )
-        table.add_column("name", style="cyan", no_wrap=True)
-        table.add_column("about")
+        columns = [column for column in rows[0] if column not in _JSON_ALONE] if rows else []
+        for column in columns:
+            plain = column == "name"
+            heading = column.replace("_", " ")
+            table.add_column(heading, style="cyan" if plain else None, no_wrap=plain)
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(_cell(row[column]) for column in columns))
         print_table(table)
         print()
+
+
+def _row(name: str, about: str) -> Row:
+    return {"name": name, "about": about}
+
+
+_JSON_ALONE = ("paper", "published")
+"""What is listed of methods in JSON only: on a terminal the paper ends the text."""
+
+
+def _method(name: str, kind: Any) -> Row:
+    """A method with what it costs and needs; a plugin's may not say so."""
+    cost = kind.cost
+    return {
+        "name": name,
+        "forward": cost and cost.forward,
+        "backward": cost and cost.backward,
+        "memory": cost and cost.memory,
+        "needs_batch": cost and cost.needs_batch,
+        "needs_source_data": cost and cost.needs_source_data,
+        "about": _with_options(kind),
+        "paper": kind.paper or None,
+        "published": sorted(kind.published),
+    }
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "?"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 def _with_options(kind: Any) -> str:
@@ -134,7 +162,8 @@ def _with_options(kind: Any) -> str:
         for name, default in kind.options().items()
     ]
     summary: str = kind.summary()
-    return summary + (f" Options: {', '.join(options)}." if options else "")
+    parts = [summary, f"Options: {', '.join(options)}." if options else "", kind.paper]
+    return " ".join(filter(None, parts))
 
 
 def _signature(name: str, cls: type) -> str:

@@ -29,8 +29,10 @@ SETTINGS: Mapping[str, str] = {
     "continual": "one shift after the other, never reset",
     "gradual": "each corruption rises from the lowest severity to the highest and falls again",
     "mixed": "samples of all shifts shuffled together",
+    "recurring": "one shift after the other, the whole round several times, never reset",
 }
 DEFAULT_BATCH_SIZE = 200
+DEFAULT_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ class Stream:
 
     Attributes:
         shifts: what is streamed; all of one input shape and number of classes.
-        setting: reset, continual, gradual or mixed; see `SETTINGS`.
+        setting: reset, continual, gradual, mixed or recurring; see `SETTINGS`.
+        rounds: how often a recurring stream goes through all shifts.
         order: shuffled, sorted, dirichlet or stored; see `fenchel.data.orders`.
         batch_size: samples per batch; the last batch of a shift may be smaller.
         seed: decides the order, and nothing else does: every shift has the same one.
@@ -156,6 +159,7 @@ class Stream:
 
     shifts: Sequence[Shift]
     setting: str = "reset"
+    rounds: int = DEFAULT_ROUNDS
     order: str = "shuffled"
     batch_size: int = DEFAULT_BATCH_SIZE
     seed: int = 0
@@ -173,6 +177,8 @@ class Stream:
             raise ValueError(
                 f"batch size and limit must be at least 1; got {self.batch_size}, {self.limit}."
             )
+        if self.rounds < 1:
+            raise ValueError(f"a stream has at least one round; got rounds={self.rounds!r}.")
         if not self.shifts:
             raise ValueError("a stream needs at least one shift; got none.")
         first = self.shifts[0].dataset
@@ -210,6 +216,7 @@ class Stream:
         """The protocol as plain facts, with a digest of the order, for a results store."""
         return {
             "setting": self.setting,
+            **({"rounds": self.rounds} if self.setting == "recurring" else {}),
             "order": self.order,
             "concentration": self.concentration if self.order == "dirichlet" else None,
             "seed": self.seed,
@@ -230,7 +237,9 @@ class Stream:
         everything = tuple(range(len(self.shifts)))
         if self.setting == "mixed":
             return (_Segment(everything, reset=True),)
-        positions = self._ramp() if self.setting == "gradual" else everything
+        positions = self._ramp() if self.setting == "gradual" else list(everything)
+        if self.setting == "recurring":
+            positions = positions * self.rounds
         every = self.setting == "reset"
         return tuple(_Segment((k,), reset=every or n == 0) for n, k in enumerate(positions))
 

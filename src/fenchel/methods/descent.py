@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.method import Method
 from fenchel.adapters.passes import Passes
 from fenchel.adapters.state import State
+from fenchel.facts import ONE_STEP, Cost
 from fenchel.objectives import Objective
 
 
@@ -16,6 +17,8 @@ from fenchel.objectives import Objective
 @dataclass(frozen=True, kw_only=True)
 class Descent(Method):
     """One step of the optimiser per batch along the gradient of an objective."""
+
+    cost: ClassVar[Cost | None] = ONE_STEP
 
     objective: Objective
 

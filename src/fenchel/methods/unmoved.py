@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from fenchel.adapters.method import Method
+from fenchel.adapters.normalization import Statistics
+from fenchel.facts import Cost
 from fenchel.names import register
 
 
@@ -15,8 +17,13 @@ from fenchel.names import register
 class Source(Method):
     """The model as it is."""
 
+    cost: ClassVar[Cost | None] = Cost(forward="1", backward="0")
     moves: ClassVar[bool] = False
-    statistics: ClassVar[Literal["source"] | None] = "source"
+
+    @property
+    def statistics(self) -> Statistics:
+        """The source's own."""
+        return "source"
 
 
 @final
@@ -25,4 +32,5 @@ class Source(Method):
 class BatchStatistics(Method):
     """Statistics of the batch in batch-normalisation layers, and no update."""
 
+    cost: ClassVar[Cost | None] = Cost(forward="1", backward="0", needs_batch=True)
     moves: ClassVar[bool] = False

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -98,31 +99,31 @@ def rotate(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Turn by up to 30 degrees times the level."""
     angle = sign * level * 30 * math.pi / 180
     cosine, sine, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
-    return _affine(images, [[cosine, -sine, zero], [sine, cosine, zero]])
+    return affine(images, [[cosine, -sine, zero], [sine, cosine, zero]])
 
 
 def shear_horizontally(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Slant the columns by up to 0.3 times the level."""
     one, zero = torch.ones_like(level), torch.zeros_like(level)
-    return _affine(images, [[one, sign * level * 0.3, zero], [zero, one, zero]])
+    return affine(images, [[one, sign * level * 0.3, zero], [zero, one, zero]])
 
 
 def shear_vertically(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Slant the rows by up to 0.3 times the level."""
     one, zero = torch.ones_like(level), torch.zeros_like(level)
-    return _affine(images, [[one, zero, zero], [sign * level * 0.3, one, zero]])
+    return affine(images, [[one, zero, zero], [sign * level * 0.3, one, zero]])
 
 
 def translate_horizontally(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Move sideways by up to a third of the width times the level."""
     one, zero = torch.ones_like(level), torch.zeros_like(level)
-    return _affine(images, [[one, zero, sign * level * 2 / 3], [zero, one, zero]])
+    return affine(images, [[one, zero, sign * level * 2 / 3], [zero, one, zero]])
 
 
 def translate_vertically(images: Tensor, level: Tensor, sign: Tensor) -> Tensor:
     """Move up or down by up to a third of the height times the level."""
     one, zero = torch.ones_like(level), torch.zeros_like(level)
-    return _affine(images, [[one, zero, zero], [zero, one, sign * level * 2 / 3]])
+    return affine(images, [[one, zero, zero], [zero, one, sign * level * 2 / 3]])
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -138,8 +139,10 @@ OPERATIONS: tuple[Operation, ...] = (
 )
 
 
-def _affine(images: Tensor, rows: list[list[Tensor]]) -> Tensor:
-    """Resample bilinearly; `rows` map output to input around the centre, black outside.
+def affine(
+    images: Tensor, rows: list[list[Tensor]], outside: Literal["zeros", "border"] = "zeros"
+) -> Tensor:
+    """Resample bilinearly; `rows` map output to input around the centre, black outside by default.
 
     The linear part is in pixels, the shift in half widths and half heights.
     """
@@ -149,7 +152,7 @@ def _affine(images: Tensor, rows: list[list[Tensor]]) -> Tensor:
     theta[:, 0, 1] *= height / width
     theta[:, 1, 0] *= width / height
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, align_corners=False)
+    return F.grid_sample(images, grid, padding_mode=outside, align_corners=False)
 
 
 def _levels(images: Tensor) -> Tensor:

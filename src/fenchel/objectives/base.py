@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
+from fenchel.facts import ONE_STEP, Cost
 from fenchel.losses import Loss, OneOfMany
 from fenchel.names import Registry
 from fenchel.options import Configurable
@@ -23,6 +24,8 @@ class Objective(Configurable, ABC):
     A subclass writes `value`, and `weight` if samples count differently. Registered under a name, it
     is a method by itself: its fields are the method's options.
     """
+
+    cost: ClassVar[Cost | None] = ONE_STEP
 
     temperature: float = 1.0
 
@@ -97,11 +100,11 @@ def weighted_mean(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tenso
     return total / count.clamp_min(1), count > 0
 
 
-def require_one_of_many(objective: type[Objective], loss: Loss | None) -> None:
-    """Refuse a loss whose labels are not one class out of C, which this objective is made for."""
+def require_one_of_many(kind: type[Configurable], loss: Loss | None) -> None:
+    """Refuse a loss whose labels are not one class out of C, for which an objective or method is made."""
     if loss is not None and not isinstance(loss.labels, OneOfMany):
         raise ValueError(
-            f"{objective.__name__} is defined for one class out of C; {loss!r} has labels of another "
+            f"{kind.__name__} is defined for one class out of C; {loss!r} has labels of another "
             "kind. Use method='conjugate', 'entropy', 'hard' or 'soft'."
         )
 

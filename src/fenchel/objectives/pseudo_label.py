@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import torch
 from torch import Tensor
@@ -24,6 +24,10 @@ class Conjugate(Objective):
 
     For `CrossEntropy()` this is the softmax entropy, hence TENT.
     """
+
+    paper: ClassVar[str] = (
+        'Goyal et al., "Test-Time Adaptation via Conjugate Pseudo-labels", NeurIPS 2022, arXiv 2207.09640'
+    )
 
     loss: Loss
 

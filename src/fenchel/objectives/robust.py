@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from torch import Tensor
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 @register("robust")
 @dataclass(frozen=True)
 class RobustPseudoLabel(Objective):
-    """Generalised cross-entropy (q) at the most likely class, for every sample.
+    """Generalised cross-entropy (q) at the most likely class, for every sample."""
 
-    Reference: Rusak et al., "If your data distribution shifts, use self-learning", TMLR 2022.
-    """
+    paper: ClassVar[str] = (
+        'Rusak et al., "If your data distribution shifts, use self-learning", TMLR 2022, arXiv 2104.12928'
+    )
 
     q: float = 0.8
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
+from fenchel.names import format_spec, parse_spec
 from fenchel.paper.comparison import Comparison
 from fenchel.report.errors import error_by_corruption_figure, error_by_severity_figure
 from fenchel.report.layout import Layout, TableEntry, to_csv
@@ -25,17 +26,28 @@ NOT_PAIRED: Differences = MappingProxyType({})
 
 
 def differences(rows: Sequence[Comparison]) -> Differences:
-    """Every method against the conjugate on the same line, where both have results."""
-    references = {row.line.title: row for row in rows if row.method == REFERENCE}
+    """Every method against the conjugate on the same line, where both have results.
+
+    A method with another objective inside is compared with itself with the conjugate inside.
+    """
+    by_name = {(row.line.title, row.method): row for row in rows}
     found = {}
     for row in rows:
-        reference = references.get(row.line.title)
+        reference = by_name.get((row.line.title, compared_with(row.method)))
         if reference is None or row is reference:
             continue
         limited = any(record.cell.limit is not None for record in row.records)
         if difference := compare_records(row.records, reference.records, limited=limited):
             found[row.line.title, row.method] = difference
     return found
+
+
+def compared_with(method: str) -> str:
+    """The method that another one is compared with."""
+    name, options = parse_spec(method)
+    if options.pop("objective", None) is None:
+        return REFERENCE
+    return format_spec(name, options)
 
 
 def comparison_table(

@@ -10,7 +10,7 @@ from typing import Any
 
 from fenchel.bench.plan import Plan, make_plan
 from fenchel.bench.sources import ShiftSource, shift_sources
-from fenchel.bench.sweep import DataChoice, StreamChoice, Sweep
+from fenchel.bench.sweep import DataChoice, Sweep
 from fenchel.data import DATASETS
 from fenchel.models import Metadata, read_metadata, zoo
 from fenchel.models.places import resolve
@@ -165,17 +165,28 @@ def _plan_line(
     present = [source for source in wanted if can_open(source)]
     if len(present) < len(wanted):
         missing.append(_missing_data(line.data, len(wanted) - len(present), len(wanted)))
-    plan = EMPTY
+    plan, joined = EMPTY, line.stream.joins_shifts
+    if joined and len(present) < len(wanted):
+        present = []  # a stream is whole or it is another one
     if checkpoint and present and not learned:
+        limit = line.stream.limit(scale.limit)
         sweep = Sweep(
-            data=_choices(line.data, present, scale.limit),
+            data=[_joined(line, limit)] if joined else _choices(line.data, present, limit),
             checkpoints=[zoo.address(checkpoint.path)],
             methods=line.choices,
             seeds=scale.seeds,
-            stream=StreamChoice(batch_size=scale.batch_size),
+            stream=line.stream.choice(scale.batch_size),
         )
         plan = make_plan(sweep, device=device)
-    return LinePlan(line, scale, plan, checkpoint, len(present), len(wanted), tuple(missing))
+    counts = (len(present), len(wanted)) if not joined else (min(1, len(present)), 1)
+    return LinePlan(line, scale, plan, checkpoint, *counts, tuple(missing))
+
+
+def _joined(line: Line, limit: int | None) -> DataChoice:
+    """All shifts of a line, for one stream."""
+    return DataChoice(
+        name=line.data, corruptions=line.corruptions, severities=line.severities, limit=limit
+    )
 
 
 def _choose(source: SourceModel, checkpoints: Sequence[FoundCheckpoint]) -> FoundCheckpoint | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +13,7 @@ from fenchel.bench.sweep import MethodChoice
 from fenchel.bench.tuned import read_tuned
 from fenchel.losses import parse
 from fenchel.names import Registry, parse_spec, unknown
+from fenchel.paper.streaming import ONE_BY_ONE, LineStream
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -99,6 +100,7 @@ class Line:
         tuning: which temperatures a tuning for this line may choose from: 1, 2, or any; "none" where
             settings are fixed because there is nothing to tune on.
         tuned: the file of `fenchel tune` that the settings of `runs` come from, if they are not published.
+        stream: in which kind of stream the shifts come.
     """
 
     title: str
@@ -107,8 +109,9 @@ class Line:
     severities: tuple[int, ...] = (5,)
     source: SourceModel
     runs: Mapping[str, PublishedRun]
-    tuning: Literal["none", "t1", "t2", "tuned"] = "none"
+    tuning: Literal["none", "t1", "t2", "tuned", "streams"] = "none"
     tuned: Path | None = None
+    stream: LineStream = ONE_BY_ONE
 
     @property
     def choices(self) -> tuple[MethodChoice, ...]:
@@ -169,6 +172,12 @@ LEARNED: Mapping[str, Scale] = {
     "smoke": Scale(name="smoke", limit=50, batch_size=25, seeds=(0,)),
 }
 """Scales of learned objectives. The limit holds for each part: images to learn on, images to score on."""
+STREAMS: Mapping[str, Scale] = {
+    **SMALL_IMAGES,
+    "cpu": Scale(name="cpu", limit=250, batch_size=50, seeds=(0,), retuned=True),
+    "smoke": Scale(name="smoke", limit=20, batch_size=20, seeds=(0,)),
+}
+"""Scales of methods by streams, of which there are many."""
 LARGE_IMAGES: Mapping[str, Scale] = {
     "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
     "cpu": Scale(name="cpu", limit=200, batch_size=50, seeds=(0,)),
@@ -211,6 +220,7 @@ _SCALES_BY_NAME: Mapping[str, Mapping[str, Scale]] = {
     "three-seeds": THREE_SEEDS,
     "digits": DIGITS,
     "learned": LEARNED,
+    "streams": STREAMS,
 }
 
 
@@ -221,10 +231,12 @@ def read_preset(name: str, text: str) -> Preset:
         key: SourceModel(**{**facts, "architectures": tuple(facts["architectures"])})
         for key, facts in values.get("sources", {}).items()
     }
+    streams = [LineStream.of(facts) for facts in values.get("streams", ())]
+    lines = [_line(facts, sources) for facts in values.get("lines", ())]
     return Preset(
         name=name,
         about=values["about"],
-        lines=tuple(_line(facts, sources) for facts in values.get("lines", ())),
+        lines=tuple(lines if not streams else _on_streams(lines, streams)),
         notes=tuple(values.get("notes", ())),
         figure=values.get("figure"),
         scales=_SCALES_BY_NAME[values["scales"]],
@@ -239,6 +251,20 @@ def _line(facts: dict[str, Any], sources: Mapping[str, SourceModel]) -> Line:
     return Line(**{**facts, "source": sources[facts["source"]]}, runs=runs)
 
 
+def _on_streams(lines: Sequence[Line], streams: Sequence[LineStream]) -> Iterator[Line]:
+    """Every line on every stream."""
+    for line in lines:
+        for stream in streams:
+            yield replace(
+                line,
+                title=f"{line.title}, {stream.title}",
+                stream=stream,
+                data=stream.data or line.data,
+                corruptions=stream.corruptions or line.corruptions,
+                severities=stream.severities or line.severities,
+            )
+
+
 ORDER = (
     "table-ce",
     "table-poly",
@@ -249,6 +275,7 @@ ORDER = (
     "table-ce-digits",
     "fig-gaussian",
     "fig-meta",
+    "streams",
 )
 """The order in which `fenchel reproduce list` shows the presets."""
 

@@ -14,7 +14,7 @@ from fenchel.bench.plan import Request
 from fenchel.bench.record import Cell, Record, canonical_json
 from fenchel.bench.store import Counts, Store
 from fenchel.data.corruptions import CORRUPTIONS
-from fenchel.methods import STANDARD_METHODS
+from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 from fenchel.report.significance import Difference, compare_records
 from fenchel.report.tables import ErrorTable, Measurement, error_table
 
@@ -24,6 +24,7 @@ SECTION_FIELDS = (
     "loss",
     "model_digest",
     "setting",
+    "rounds",
     "order",
     "concentration",
     "batch_size",
@@ -240,7 +241,7 @@ def _configurations(
         names = requests.get(record.key) or (Request(record.key, record.cell.method),)
         for name in names:
             groups.setdefault((name.method, name.selection, settings), []).append(record)
-    known = {name: place for place, name in enumerate(STANDARD_METHODS)}
+    known = {name: place for place, name in enumerate((*STANDARD_METHODS, *FIELD_METHODS))}
     configurations = [
         Configuration(
             method,

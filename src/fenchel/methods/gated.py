@@ -1,0 +1,92 @@
+"""What methods that adapt on reliable samples alone share: gates, weights, and the mean prediction.
+
+All of them are functions of the softmax entropy in nats and of the predicted probabilities, whatever the
+training loss is. Nothing here has a gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.passes import LossFunction, Passes
+from fenchel.adapters.state import State, Tensors
+from fenchel.methods.inside import EntropyMethod, probabilities, softmax_entropy
+
+
+def largest_entropy(logits: Tensor) -> float:
+    """ln C, the entropy of the uniform prediction."""
+    return math.log(logits.shape[-1])
+
+
+def cosine(p: Tensor, mean: Tensor) -> Tensor:
+    """The cosine between every prediction and a mean prediction; 0 where there is no mean yet."""
+    lengths = torch.linalg.vector_norm(p, dim=-1) * torch.linalg.vector_norm(mean)
+    found: Tensor = (p * mean).sum(-1) / lengths.clamp_min(1e-8)
+    return found
+
+
+def mean_of_kept(mean: Tensor, p: Tensor, kept: Tensor, momentum: float) -> Tensor:
+    """The mean prediction with that of the kept samples mixed in; zeros mean that there is none yet."""
+    mask = kept.unsqueeze(-1).to(p.dtype)
+    axes = list(range(p.ndim - 1))
+    count = mask.sum()
+    latest = (p * mask).sum(axes) / count.clamp_min(1)
+    mixed = torch.where(mean.sum() > 0, momentum * mean + (1 - momentum) * latest, latest)
+    return torch.where(count > 0, mixed, mean)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliableAndNew(EntropyMethod, ABC):
+    """Adapts on samples that are reliable (low entropy) and new (unlike the mean prediction).
+
+    Kept are samples with H < E0 and |cos(p, mean)| < similarity, where E0 = margin ln C; each counts
+    exp(E0 - H). The mean prediction of the kept samples is an exponential average.
+    """
+
+    margin: float = 0.4
+    similarity: float = 0.4
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name, low in (("margin", 0.0), ("similarity", 0.0), ("momentum", 0.0)):
+            value = getattr(self, name)
+            if not low <= value <= 1:
+                raise ValueError(f"{type(self).__name__} needs 0 <= {name} <= 1; got {value!r}.")
+
+    def first_memory(self, logits: Tensor) -> Tensors:
+        return {"mean_prediction": probabilities(logits).new_zeros(logits.shape[-1])}
+
+    def update(self, passes: Passes, state: State, batch: Inputs) -> State:
+        mean = state.memory["mean_prediction"]
+        seen: list[Tensor] = []
+
+        def loss(theta: Tensors) -> tuple[Tensor, Tensor]:
+            logits = passes.logits(theta, batch)
+            seen[:] = [logits.detach()]
+            return passes.mean(self.term(logits), self.weights(logits, mean))
+
+        after = passes.descend(state, self.regularised(loss, passes, state))
+        logits = seen[0]
+        latest = mean_of_kept(mean, probabilities(logits), self.keeps(logits, mean), self.momentum)
+        return replace(after, memory={**after.memory, "mean_prediction": latest})
+
+    def regularised(self, loss: LossFunction, passes: Passes, state: State) -> LossFunction:
+        """The loss with whatever else pulls at the parameters; here nothing does."""
+        return loss
+
+    def keeps(self, logits: Tensor, mean: Tensor) -> Tensor:
+        """Which samples are reliable and new."""
+        reliable = softmax_entropy(logits) < self.margin * largest_entropy(logits)
+        return reliable & (cosine(probabilities(logits), mean).abs() < self.similarity)
+
+    @torch.no_grad()
+    def weights(self, logits: Tensor, mean: Tensor) -> Tensor:
+        """How much every sample counts: 0 unless it is kept."""
+        excess = self.margin * largest_entropy(logits) - softmax_entropy(logits)
+        return self.weighted(logits, torch.where(self.keeps(logits, mean), excess.exp(), 0.0))
