@@ -13,9 +13,12 @@ from fenchel.cli.imports import load_object
 from fenchel.names import parse_spec
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from fenchel.predict import Predictions
+
+_MOST_SOURCE_IMAGES = 2000
+"""As many as EATA's authors take."""
 
 
 def adapt_images(
@@ -86,6 +89,13 @@ def adapt_images(
             show_default="the method's own, or batch",
         ),
     ] = None,
+    source_images: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER|FILE.npy",
+            help="Images that the model was trained on, without labels, for methods that need some (eata).",
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 200,
     size: Annotated[
         int | None, typer.Option(help="Resize the short side and cut a centre square of this size.")
@@ -141,6 +151,7 @@ def adapt_images(
         steps=steps,
         statistics=_statistics(statistics),
         seed=seed,
+        source_images=_source_images(source_images, size, gray, place),
         **options,
     )
     found = predict(
@@ -190,6 +201,17 @@ def _normalised(network: nn.Module, mean: str | None, std: str | None) -> nn.Mod
 
     numbers = [[float(value) for value in text.split(",")] for text in (mean, std)]
     return with_preprocessing(network, *numbers)
+
+
+def _source_images(path: Path | None, size: int | None, gray: bool, device: str) -> Tensor | None:
+    """Images at a path, read as those that are predicted; of many a random part: classes may be sorted."""
+    if path is None:
+        return None
+    from fenchel.data.orders import shuffle
+    from fenchel.predict import read_images
+
+    images = read_images(path, size=size, mode="L" if gray else "RGB")
+    return images.batch(shuffle(0, len(images))[:_MOST_SOURCE_IMAGES]).to(device)
 
 
 def _statistics(text: str | None) -> Any:
