@@ -101,7 +101,9 @@ def _write_photos(folder: Path, random: np.random.Generator) -> None:
 def _write_code(folder: Path) -> None:
     (folder / "my_net.py").write_text(NET)
     (folder / "my_losses.py").write_text(LOSSES)
-    method, use, _ = blocks(ROOT / "docs" / "methods.md", "python")[0].partition("\n\nmodel = ")
+    shown = blocks(ROOT / "docs" / "methods.md", "python")
+    registered = next(block for block in shown if "@fenchel.register" in block)
+    method, use, _ = registered.partition("\n\nmodel = ")
     assert use
     (folder / "my_method.py").write_text(method + "\n")
     space: dict[str, object] = {}

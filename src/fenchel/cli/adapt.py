@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fenchel.cli import completion
-from fenchel.cli.console import EXIT_HARMFUL, err, out, pick_device, print_json
-from fenchel.cli.mistakes import in_options, options_of, warnings_told_in
-from fenchel.cli.model_options import (
-    MODELS_HELP,
-    selected_parameters,
-    tell_caution,
-    where_logits_are,
+from fenchel.cli.adapting import (
+    labelled_images,
+    method_arguments,
+    moving,
+    normalised,
+    number_or_text,
+    require_free,
+    say_about,
+    source_pixels,
+    tell,
+    write_report,
 )
-from fenchel.names import parse_spec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch import nn
-
-    from fenchel.adapters import Adapter
-    from fenchel.losses import Loss
-    from fenchel.models import Checkpoint
-    from fenchel.predict import ImageFiles, Labelled, Run, Summary
+from fenchel.cli.console import EXIT_HARMFUL, err, pick_device, print_json
+from fenchel.cli.mistakes import in_options, options_of, warnings_told_in
+from fenchel.cli.model_options import MODELS_HELP, selected_parameters, where_logits_are
 
 _MODEL, _IMAGES, _ADAPTATION, _FILES = "Model", "Images", "Adaptation", "Files"
 
@@ -153,6 +148,14 @@ def adapt_images(
             show_default="the method's own, or normalization",
         ),
     ] = None,
+    source_images: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER|FILE.npy",
+            rich_help_panel=_ADAPTATION,
+            help="Images of the source, without labels, for methods that need them (eata).",
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, rich_help_panel=_IMAGES)] = 200,
     size: Annotated[
         int | None,
@@ -276,35 +279,38 @@ def adapt_images(
     if report is not None and log is None:  # the page is made from it
         log = out_file.with_name(out_file.name + ".batches.jsonl")
     written = [*files_of(out_file, log), report, save_adapted]
-    _require_free(written, resume=resume, force=force)
-    found = read_images(images, size=size, mode="L" if gray else "RGB")
+    require_free(written, resume=resume, force=force)
+    mode = "L" if gray else "RGB"
+    found = read_images(images, size=size, mode=mode)
     source = open_model(model, weights=weights, trained_with=trained_with)
     loss = open_loss(source.loss_spec) if source.loss_spec else None
-    _say_about(source, told=trained_with is not None)
-    network = _normalised(source.model, mean, std)
+    say_about(source, told=trained_with is not None)
+    network = normalised(source.model, mean, std)
     adapter = adapt(
         network.to(place),
         trained_with=loss,
-        **_method(method, loss),
+        **method_arguments(method, loss),
         settings=settings,
         optimizer=optimizer,
         learning_rate=learning_rate,
         temperature=temperature,
         steps=steps,
-        statistics=_number_or_text(statistics),
+        statistics=number_or_text(statistics),
         parameters=None if parameters is None else selected_parameters(parameters),
         logits=where_logits_are(logits),
         dim=dim,
+        source_images=source_pixels(source_images, size=size, mode=mode, device=place),
         seed=seed,
     )
-    pile = _labelled(adapter, found, classes, source, place)
+    options = options_of(adapt_images)
+    pile = labelled_images(adapter, found, classes, source, device=place, options=options)
     described = {
         "model": model,
         "model_digest": source.digest,
         "trained_with": source.loss_spec or None,
         "method": method,
         "settings": settings,
-        **_moving(adapter),
+        **moving(adapter),
         "temperature": temperature,
         "steps": steps,
         "size": size,
@@ -323,7 +329,7 @@ def adapt_images(
         strict=strict,
         save_every=save_every,
     )
-    with interruptible() as interruption, warnings_told_in(options_of(adapt_images)):
+    with interruptible() as interruption, warnings_told_in(options):
         run = Run(adapter, pile, out_file, log, choices, described, stop=lambda: bool(interruption))
         if resume and (done := run.resume()):
             err.print(
@@ -334,7 +340,8 @@ def adapt_images(
         outcome = run.go()
     summary = summarised(outcome)
     entries = as_entries(outcome, summary) | {
-        "labels": _in_options(pile.how) or None,
+        "advice": in_options(summary.advice, options),
+        "labels": in_options(pile.how, options) or None,
         "method": method,
         "settings": described | {"batch_size": batch_size, "seed": seed},
         "predictions": str(out_file),
@@ -351,137 +358,13 @@ def adapt_images(
             metadata=source.metadata if read_spec(model).kind == "checkpoint" else None,
         )
     if report is not None:
-        _write_report(report, entries, run, pile)
+        write_report(report, entries, run, pile)
     if json:
         print_json(entries)
     else:
-        _tell(entries, summary)
+        tell(entries, summary)
     if not outcome.finished:
         err.print("interrupted: the same command with --resume goes on from here", style="yellow")
         raise typer.Exit(interruption.exit_code)
     if summary.harmful:
         raise typer.Exit(EXIT_HARMFUL)
-
-
-def _require_free(files: Iterable[Path | None], *, resume: bool, force: bool) -> None:
-    """Refuse to overwrite what is there, unless it is told so or belongs to the run that goes on."""
-    there = [file for file in files if file is not None and file.exists()]
-    if resume and force:
-        raise ValueError("--resume continues a run and --force begins anew; give one of them.")
-    if there and not resume and not force:
-        raise ValueError(
-            f"{there[0]} exists already. Continue that run with --resume, overwrite it with --force, or name "
-            "another file."
-        )
-    if force:
-        for file in there:
-            file.unlink()
-
-
-def _say_about(source: Checkpoint, *, told: bool) -> None:
-    if source.loss_spec and not told:
-        err.print(
-            f"trained with {source.loss_spec}, says the checkpoint", highlight=False, soft_wrap=True
-        )
-    tell_caution(source.caution)
-
-
-def _method(method: str, loss: Loss | None) -> dict[str, Any]:
-    """What `fenchel.adapt` takes for a method as it is written here."""
-    from fenchel.adapters import METHODS
-
-    name, options = parse_spec(method)
-    if "input_range" in METHODS[name].options() and not options.keys() & {"input_range", "mean"}:
-        options["input_range"] = (0.0, 1.0)  # as images are read
-    if loss is None and METHODS[name].needs_loss():
-        raise ValueError(
-            f"method {name!r} is derived from the loss the model was trained with, which was not given. "
-            "Add --trained-with, for example --trained-with cross-entropy."
-        )
-    return {"method": name, **options}
-
-
-def _normalised(network: nn.Module, mean: str | None, std: str | None) -> nn.Module:
-    """The model with (x - mean) / std in front, for those that expect normalised images."""
-    if mean is None and std is None:
-        return network
-    if mean is None or std is None:
-        raise ValueError("--mean and --std go together; got only one of them.")
-    from fenchel.models import Preprocessed, Preprocessing
-
-    numbers = [[float(value) for value in text.split(",")] for text in (mean, std)]
-    return Preprocessed(network, Preprocessing(*numbers))
-
-
-def _labelled(
-    adapter: Adapter, images: ImageFiles, classes: str | None, source: Checkpoint, device: str
-) -> Labelled:
-    """The images with the labels that their folders or files give, told on standard error."""
-    from fenchel.predict import first_look, labelled, read_classes
-    from fenchel.predict.classes import FOLDER_ORDER
-
-    by_order = classes == FOLDER_ORDER
-    names = source.classes or None if classes is None or by_order else read_classes(Path(classes))
-    seen = first_look(adapter, images, device)
-    if seen.caution:
-        err.print(f"warning: {_in_options(seen.caution)}", style="yellow", soft_wrap=True)
-    pile = labelled(images, seen.classes, names, folder_order=by_order)
-    if pile.how:
-        err.print(_in_options(pile.how), highlight=False, soft_wrap=True)
-    return pile
-
-
-def _write_report(path: Path, entries: dict[str, Any], run: Run, pile: Labelled) -> None:
-    """The page of the stream, from the files of the run."""
-    from fenchel.predict.rows import journal_of, read_rows
-    from fenchel.report.stream_page import write_stream_page
-
-    assert run.log is not None
-    write_stream_page(
-        path,
-        summary=entries,
-        rows=read_rows(journal_of(run.rows)),
-        batches=[json_module.loads(line) for line in run.log.read_text().splitlines()],
-        classes=pile.names,
-        image_of=pile.images.shown,
-    )
-
-
-def _moving(adapter: Adapter) -> dict[str, Any]:
-    """How the adapter adapts: what was told, else the method's own."""
-    used = adapter.settings
-    return {
-        "optimizer": type(used.optimizer).__name__.lower(),
-        "learning_rate": getattr(used.optimizer, "learning_rate", None),
-        "statistics": used.statistics,
-        "parameters": used.parameters,
-    }
-
-
-def _number_or_text(text: str | None) -> Any:
-    """`0.1` as a number, `batch` as it is."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
-
-
-def _in_options(text: str) -> str:
-    """What the library says of its arguments, in the options of this verb."""
-    return in_options(text, options_of(adapt_images))
-
-
-def _tell(entries: dict[str, Any], summary: Summary) -> None:
-    out.print(
-        f"{entries['images']} images, {entries['updates']} updates in {entries['batches']} batches",
-        highlight=False,
-    )
-    style = "bold red" if summary.harmful else "yellow" if summary.verdict != "healthy" else None
-    out.print(summary.sentence, style=style, highlight=False, soft_wrap=True)
-    if summary.advice:
-        out.print(_in_options(summary.advice), highlight=False, soft_wrap=True)
-    for note in summary.notes:
-        err.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True)
-    for what in ("predictions", "log", "report", "adapted_model"):
-        if entries[what] is not None:
-            out.print(f"{what.replace('_', ' ')}: {entries[what]}", highlight=False, soft_wrap=True)
