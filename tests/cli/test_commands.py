@@ -153,7 +153,7 @@ def test_adapt_leaves_to_the_method_what_is_not_told(workplace: Path) -> None:
     np.save("images.npy", np.random.default_rng(0).integers(0, 255, (24, 10, 10, 3), np.uint8))
     arguments = (
         "adapt", "--model", "network_of_mine.py:build", "--weights", "net.pt", "--images", "images.npy",
-        "--method", "t3a", "--batch-size", "24",
+        "--force", "--method", "t3a", "--batch-size", "24",
     )  # fmt: skip
     found = {}
     for statistics in ((), ("--statistics", "source"), ("--statistics", "note:0.5")):
@@ -162,7 +162,7 @@ def test_adapt_leaves_to_the_method_what_is_not_told(workplace: Path) -> None:
     own, source, other = found.values()
     assert own == source != other
     published = ("--method", "eta", "--trained-with", "poly", "--settings", "cifar10", "--json")
-    assert json.loads(run(*arguments[:7], *published))["images"] == 24
+    assert json.loads(run(*arguments[:8], *published))["images"] == 24
 
 
 def test_adapt_takes_a_loss_of_the_users_own(workplace: Path) -> None:
