@@ -90,7 +90,7 @@ def test_it_is_the_plain_loop(norm, loss, threshold):
         assert (int(memory["averaged"]) > 0) == (average is not None)
         if average is not None:
             assert abs(float(memory["average"]) - average) < 1e-8
-    assert int(adapted.state.memory["restarts"]) == resets
+    assert adapted.health().resets == resets
     plain.agree(adapted, [], model, [])
 
 

@@ -50,12 +50,15 @@ class Network:
     """What the passes over one batch share, where the modules are run as they are."""
     noted: Mapping[str, Tensor] = field(default_factory=dict)
     """The batch's statistics in the latest pass, where layers use them."""
+    written: Mapping[str, Tensor] = field(default_factory=dict)
+    """The buffers into which layers write as they run: nobody else's may take their place."""
 
     def __call__(self, moving: Tensors, inputs: Inputs) -> Any:
         """The model's output with the moving tensors in place of its own."""
         buffers = {name: value.clone() for name, value in self.scratch.items()}
         call = inputs.copied()
-        return self.run(self.module, {**self.fixed, **buffers, **moving}, call.args, call.kwargs)
+        tensors = {**self.fixed, **buffers, **moving, **self.written}
+        return self.run(self.module, tensors, call.args, call.kwargs)
 
     @contextmanager
     def showing_head_inputs(self, layer: str | None) -> Iterator[dict[str, Tensor]]:
@@ -156,8 +159,7 @@ class Blueprint:
         if self.statistics == "batch":
             twin = use_batch_statistics(skeleton(self.model))
             noted = note_statistics(twin)
-            kept = {name: value for name, value in self.fixed.items() if name not in noted}
-            moving = replace(source, module=twin, fixed=kept, noted=noted)
+            moving = replace(source, module=twin, noted=noted, written=noted)
         elif (rule := rule_of(self.statistics)) is not None:
             used: Tensors = {}
             moving = replace(source, module=skeleton(self.model), noted=used)

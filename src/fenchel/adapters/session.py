@@ -17,7 +17,7 @@ from fenchel.adapters.core import Core
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.network import ordinary
 from fenchel.adapters.outputs import joined
-from fenchel.adapters.state import State
+from fenchel.adapters.state import RESTARTS, State
 
 Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
 
@@ -36,6 +36,7 @@ class Health:
     left_out: int
     """Samples that were not finite: predicted by the source model, and used for nothing else."""
     resets: int
+    """By you, or by the method itself."""
     mode: Mode
 
     @property
@@ -209,7 +210,7 @@ class Session:
             skipped_non_finite=counts["non_finite"],
             skipped_none_kept=counts["none_kept"],
             left_out=state.left_out,
-            resets=state.resets,
+            resets=state.resets + int(state.memory.get(RESTARTS, 0)),
             mode=self.mode,
         )
 

@@ -10,6 +10,9 @@ from torch import Tensor
 
 Tensors = dict[str, Tensor]
 
+RESTARTS = "restarts"
+"""The entry of a method's memory in which it counts how often it went back to the source by itself."""
+
 _ADDED_LATER = ("left_out",)
 """Entries that states saved by the first versions do not have."""
 

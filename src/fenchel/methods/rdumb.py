@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.passes import Passes
-from fenchel.adapters.state import State, Tensors, chosen
+from fenchel.adapters.state import RESTARTS, State, Tensors, chosen
 from fenchel.facts import Cost, Published
 from fenchel.methods.gated import ReliableAndNew
 from fenchel.methods.restarting import counter, restarted_where
@@ -46,11 +46,12 @@ class RDumb(ReliableAndNew):
             )
 
     def first_memory(self, logits: Tensor) -> Tensors:
-        begun = {"updates": counter(logits), "updated_at": counter(logits, -1)}
-        return {**super().first_memory(logits), **begun}
+        counts = {"updates": counter(logits), "updated_at": counter(logits, -1)}
+        return {**super().first_memory(logits), **counts, RESTARTS: counter(logits)}
 
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
         forgotten = {name: value.new_zeros(value.shape) for name, value in state.memory.items()}
+        forgotten[RESTARTS] = state.memory[RESTARTS] + 1
         begun = restarted_where(self._due(state), passes, state, forgotten)
         after = super().update(passes, begun, batch)
         # The prediction before the update is that of the parameters it began from.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.passes import Passes
-from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.state import RESTARTS, State, Tensors
 from fenchel.facts import Cost, Published
 from fenchel.methods.gated import largest_entropy
 from fenchel.methods.inside import EntropyMethod, probabilities, softmax_entropy
@@ -62,7 +62,7 @@ class Sar(EntropyMethod):
 
     def first_memory(self, logits: Tensor) -> Tensors:
         average = probabilities(logits).new_zeros(())
-        return {"average": average, "averaged": counter(logits), "restarts": counter(logits)}
+        return {"average": average, "averaged": counter(logits), RESTARTS: counter(logits)}
 
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
         kept: list[Tensor] = []
@@ -90,7 +90,7 @@ class Sar(EntropyMethod):
         anew = {
             "average": torch.zeros_like(averaged["average"]),
             "averaged": torch.zeros_like(averaged["averaged"]),
-            "restarts": averaged["restarts"] + 1,
+            RESTARTS: averaged[RESTARTS] + 1,
         }
         return restarted_where(collapsed, passes, replace(after, memory=averaged), anew)
 
