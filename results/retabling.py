@@ -24,7 +24,11 @@ from fenchel.report.curves import curves_csv
 
 CELLS = HERE / "cells-results.csv"
 SCALE = "cpu"  # of everything that is published
-NO_SWEEPS = ("gaussians", "learned", "streams")  # these come with files of their own, not from cells
+NO_SWEEPS = (
+    "gaussians",
+    "learned",
+    "streams",
+)  # these come with files of their own, not from cells
 
 
 @dataclass(frozen=True)
