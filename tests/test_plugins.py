@@ -327,7 +327,7 @@ def test_cells_of_a_plugin_run_in_every_executor(plugin, sweep, executor):
 
 def test_exports_without_plugins_have_no_such_column():
     assert "plugins" not in columns()
-    assert "plugins" in columns(plugins=True)
+    assert "plugins" in columns(also=["plugins"])
 
 
 def test_a_sweep_with_a_plugin_that_is_not_there_names_its_line(sweep, plugin):
