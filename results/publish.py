@@ -42,6 +42,7 @@ def render(template: str) -> str:
         "not_run": reading.not_run,
         "table": tables.table,
         "by_severity": tables.by_severity,
+        "streams": tables.streams,
         "ours": lambda *place: number(row_of(*place), "ours"),
         "paper": lambda *place: number(row_of(*place), "paper"),
         "apart": reading.apart,

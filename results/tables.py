@@ -51,6 +51,24 @@ def by_severity() -> str:
     )
 
 
+def streams(source: str) -> str:
+    """Methods by kind of stream for one source: our errors, and what another objective inside changes."""
+    titles = [t for t in lines_with_results("streams") if t.startswith(f"{source}, ")]
+    lines = [_Line("streams", title) for title in titles]
+    headings = [title.removeprefix(f"{source}, ") for title in titles]
+    methods = _methods(lines)
+    errors = [[TableEntry(m), *(line.ours(m) for line in lines)] for m in methods]
+    others = [
+        [TableEntry(m), *(line.difference(m) for line in lines)]
+        for m in methods
+        if m == "entropy" or "objective=" in m
+    ]
+    tables = [_markdown(["error (%)", *headings], errors)]
+    if others:
+        tables.append(_markdown(["minus the conjugate inside [95 %]", *headings], others))
+    return "\n".join(tables)
+
+
 class _Line:
     """One line of a table, by method."""
 

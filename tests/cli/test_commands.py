@@ -148,6 +148,18 @@ def test_adapt_reads_arrays_without_labels(workplace: Path) -> None:
     assert [row["image"] for row in rows] == [str(k) for k in range(40)]
 
 
+def test_adapt_takes_source_images_for_methods_that_need_them(workplace: Path) -> None:
+    arguments = [
+        "adapt", "--model", "network_of_mine.py:build", "--weights", "net.pt", "--images", "photos",
+        "--trained-with", "poly:epsilon=6", "--method", "eata:margin=1,similarity=1", "--json",
+    ]  # fmt: skip
+    summary = json.loads(run(*arguments, "--source-images", "photos", "--settings", "cifar10"))
+    assert summary["updates"] == summary["batches"] == 1
+    refused = fenchel(*arguments)
+    assert refused.returncode == 2
+    assert "--source-images" in refused.stderr
+
+
 def test_adapt_leaves_to_the_method_what_is_not_told(workplace: Path) -> None:
     """LAME and T3A were made for the source's statistics, under which one image changes no other's."""
     np.save("images.npy", np.random.default_rng(0).integers(0, 255, (24, 10, 10, 3), np.uint8))

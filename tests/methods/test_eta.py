@@ -152,17 +152,39 @@ def test_a_ready_method_learns_the_loss_from_adapt():
         _ = Eta().term
 
 
-def test_temperature_cools_the_objective_and_not_the_gates():
+@pytest.mark.parametrize("method", ["eta", "sar", "deyo:drop=0.0", "roid:consistency=False"])
+def test_a_temperature_is_that_of_objective_gates_and_weights(method):
+    """The network with smaller scores at their temperature moves as the network itself does."""
     batches = plain.stream(4)
-    warm, plain_one = (
-        adapted_eta(plain.network("batch"), "cross-entropy", temperature=t) for t in (2.0, None)
+    small = plain.network("layer")
+    with torch.no_grad():
+        small[7].weight.div_(4)
+        small[7].bias.div_(4)
+    own, cooled = (
+        fenchel.adapt(
+            model, trained_with="cross-entropy", method=method, optimizer="adam", temperature=t
+        )
+        for model, t in ((plain.network("layer"), None), (small, 0.25))
     )
-    assert warm.settings.method.term.temperature == 2.0
-    for x in batches[:1]:
-        warm(x), plain_one(x)
-    memory = (a.state.memory["mean_prediction"] for a in (warm, plain_one))
-    assert torch.equal(*memory)
-    assert not torch.equal(*(a.state.parameters["1.weight"] for a in (warm, plain_one)))
+    assert cooled.settings.method.term.temperature == 0.25
+    for x in batches:
+        own(x), cooled(x)
+    assert own.health().updates == cooled.health().updates > 0
+    for name, value in own.state.parameters.items():
+        torch.testing.assert_close(cooled.state.parameters[name], value, rtol=1e-6, atol=1e-8)
+
+
+def test_a_flat_softmax_passes_no_gate_without_a_temperature():
+    """Scores near 0 and 1, as the squared loss trains them, are unsure in nats whatever they say."""
+    model = plain.network("layer")
+    with torch.no_grad():
+        model[7].weight.div_(4.5 * 8)
+    for temperature, updates in ((None, 0), (0.02, 1)):
+        adapted = fenchel.adapt(
+            model, trained_with="squared", method="eta", temperature=temperature
+        )
+        adapted(plain.stream(1)[0])
+        assert adapted.health().updates == updates
 
 
 def test_an_objective_by_itself_needs_no_method():

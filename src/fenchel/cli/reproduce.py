@@ -373,7 +373,7 @@ def _draw(
         curves = {(method, title): c for method, c in task_loss_curves(line, records).items()}
         figure = task_loss_figure(curves, list(line.line.runs), [title]) if curves else None
         files += write_files({where / f"{planned.preset.name}-curves.csv": curves_csv(curves)})
-    else:
+    elif planned.preset.figure is None:
         for title, drawn in shifts_figures(rows).items():
             files += save_figure(drawn, where / f"{planned.preset.name}-{slug(title)}")
     if figure is not None:

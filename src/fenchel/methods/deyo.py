@@ -63,7 +63,8 @@ class Deyo(EntropyMethod):
 
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
         shuffled = shuffled_patches(batch.samples(), self.patches, passes.generator)
-        without_shape = probabilities(passes.logits(state.parameters, batch.with_samples(shuffled)))
+        their_logits = passes.logits(state.parameters, batch.with_samples(shuffled))
+        without_shape = probabilities(self.cooled(their_logits))
 
         def loss(theta: Tensors) -> tuple[Tensor, Tensor]:
             logits = passes.logits(theta, batch)
@@ -74,7 +75,8 @@ class Deyo(EntropyMethod):
     @torch.no_grad()
     def weights(self, logits: Tensor, without_shape: Tensor) -> Tensor:
         """How much every sample counts: 0 unless it is sure, and loses enough without its shape."""
-        entropy, p = softmax_entropy(logits), probabilities(logits)
+        cool = self.cooled(logits)
+        entropy, p = softmax_entropy(cool), probabilities(cool)
         predicted = p.argmax(-1, keepdim=True)
         drop = (p.gather(-1, predicted) - without_shape.gather(-1, predicted)).squeeze(-1)
         most = largest_entropy(logits)

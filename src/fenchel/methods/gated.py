@@ -72,21 +72,22 @@ class ReliableAndNew(EntropyMethod, ABC):
             return passes.mean(self.term(logits), self.weights(logits, mean))
 
         after = passes.descend(state, self.regularised(loss, passes, state))
-        logits = seen[0]
-        latest = mean_of_kept(mean, probabilities(logits), self.keeps(logits, mean), self.momentum)
+        cool = self.cooled(seen[0])
+        latest = mean_of_kept(mean, probabilities(cool), self.keeps(cool, mean), self.momentum)
         return replace(after, memory={**after.memory, "mean_prediction": latest})
 
     def regularised(self, loss: LossFunction, passes: Passes, state: State) -> LossFunction:
         """The loss with whatever else pulls at the parameters; here nothing does."""
         return loss
 
-    def keeps(self, logits: Tensor, mean: Tensor) -> Tensor:
-        """Which samples are reliable and new."""
-        reliable = softmax_entropy(logits) < self.margin * largest_entropy(logits)
-        return reliable & (cosine(probabilities(logits), mean).abs() < self.similarity)
+    def keeps(self, cool: Tensor, mean: Tensor) -> Tensor:
+        """Which samples are reliable and new, by logits that are already divided by the temperature."""
+        reliable = softmax_entropy(cool) < self.margin * largest_entropy(cool)
+        return reliable & (cosine(probabilities(cool), mean).abs() < self.similarity)
 
     @torch.no_grad()
     def weights(self, logits: Tensor, mean: Tensor) -> Tensor:
         """How much every sample counts: 0 unless it is kept."""
-        excess = self.margin * largest_entropy(logits) - softmax_entropy(logits)
-        return self.weighted(logits, torch.where(self.keeps(logits, mean), excess.exp(), 0.0))
+        cool = self.cooled(logits)
+        excess = self.margin * largest_entropy(cool) - softmax_entropy(cool)
+        return self.weighted(logits, torch.where(self.keeps(cool, mean), excess.exp(), 0.0))

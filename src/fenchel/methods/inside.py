@@ -34,7 +34,8 @@ class EntropyMethod(Method, ABC):
     published form for any loss. An objective may be named as in specs, or be an `Objective`.
 
     Gates and weights never see it: they are functions of the softmax entropy in nats, whose thresholds
-    and exponents would mean nothing for an objective on another scale, or without a minimum.
+    and exponents would mean nothing for an objective on another scale, or without a minimum. Like
+    everything in an objective they are computed on logits / temperature.
     """
 
     published_objective: ClassVar[str] = "entropy"
@@ -51,6 +52,11 @@ class EntropyMethod(Method, ABC):
                 f"{self.objective!r} is made. Pass it to fenchel.adapt, or set objective=fenchel.Entropy()."
             )
         return self.objective
+
+    def cooled(self, logits: Tensor) -> Tensor:
+        """The logits at the objective's temperature, as gates and weights see them."""
+        temperature = self.term.temperature
+        return logits if temperature == 1 else logits / temperature
 
     def weighted(self, logits: Tensor, weights: Tensor) -> Tensor:
         """The weights of a gate, times those that the objective itself gives to the samples."""

@@ -95,7 +95,8 @@ class Roid(EntropyMethod, KnowsPixels):
             weights = self.weights(logits, mean)
             values = self.term(logits) * self.weighted(logits, weights)
             if view is not None:
-                values = values + weights * disagreement(passes.logits(theta, view), logits)
+                others = self.cooled(passes.logits(theta, view))
+                values = values + weights * disagreement(others, self.cooled(logits))
             return values.mean()
 
         after = passes.descend(state, loss)
@@ -103,7 +104,7 @@ class Roid(EntropyMethod, KnowsPixels):
             name: self.momentum * value + (1 - self.momentum) * passes.source[name]
             for name, value in after.parameters.items()
         }
-        latest = probabilities(seen[0]).flatten(0, -2).mean(0)
+        latest = probabilities(self.cooled(seen[0])).flatten(0, -2).mean(0)
         mixed = self.prediction_momentum * mean + (1 - self.prediction_momentum) * latest
         return replace(after, parameters=pulled, memory={"mean_prediction": mixed})
 
@@ -116,8 +117,9 @@ class Roid(EntropyMethod, KnowsPixels):
     @torch.no_grad()
     def weights(self, logits: Tensor, mean: Tensor) -> Tensor:
         """How much every sample counts, by how different and how sure its prediction is."""
-        different = scaled(1 - cosine(probabilities(logits), mean))
-        sure = scaled(-softmax_entropy(logits))
+        cool = self.cooled(logits)
+        different = scaled(1 - cosine(probabilities(cool), mean))
+        sure = scaled(-softmax_entropy(cool))
         weights = (different * sure / self.sharpness).exp()
         return torch.where(different < different.mean(), 0.0, weights)
 

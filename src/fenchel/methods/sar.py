@@ -70,7 +70,7 @@ class Sar(EntropyMethod):
 
         def reliable(theta: Tensors) -> tuple[Tensor, Tensor]:
             logits = passes.logits(theta, batch)
-            entropy = softmax_entropy(logits.detach())
+            entropy = softmax_entropy(self.cooled(logits.detach()))
             keep = entropy < self.margin * largest_entropy(logits)
             if kept:  # at the climbed point: those that were reliable before as well
                 keep = keep & kept[0]
