@@ -71,7 +71,8 @@ def test_twelve_folders_on_ten_classes_are_refused_before_anything_is_written(
 
 
 def test_every_row_carries_its_evidence(digits: Any, command: Any) -> None:
-    command(*digits.call("flat", "--top-k", "3", "--log", "log.jsonl", "--shuffle", "--json"))
+    further = ("--top-k", "3", "--probabilities", "--log", "log.jsonl", "--shuffle", "--json")
+    command(*digits.call("flat", *further))
     rows, lines = rows_in("predictions.csv"), lines_in("log.jsonl")
     assert command.code == 0
     for row in rows:
@@ -80,6 +81,10 @@ def test_every_row_carries_its_evidence(digits: Any, command: Any) -> None:
         assert float(row["top1_confidence"]) == float(row["confidence"])
         tops = [float(row[f"top{rank}_confidence"]) for rank in (1, 2, 3)]
         assert tops == sorted(tops, reverse=True)
+        p = [float(row[f"p{label}"]) for label in range(10)]
+        assert sum(p) == pytest.approx(1, abs=1e-4)
+        assert p[int(row["prediction"])] == max(p) == float(row["confidence"])
+        assert p[int(row["top2"])] == tops[1]
         assert 0 <= float(row["entropy"]) <= np.log(10) + 1e-6
     assert len(lines) == command.json()["batches"] == 10
     for line in lines:

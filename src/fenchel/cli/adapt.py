@@ -231,6 +231,14 @@ def adapt_images(
             min=0, rich_help_panel=_FILES, help="Columns for so many of the most probable classes."
         ),
     ] = 0,
+    probabilities: Annotated[
+        bool,
+        typer.Option(
+            "--probabilities",
+            rich_help_panel=_FILES,
+            help="Columns p0, p1, ... for the probability of every class.",
+        ),
+    ] = False,
     save_every: Annotated[
         int,
         typer.Option(
@@ -325,6 +333,7 @@ def adapt_images(
         device=place,
         source_predictions=source_predictions,  # type: ignore[arg-type]
         top_k=top_k,
+        probabilities=probabilities,
         workers=workers,
         strict=strict,
         save_every=save_every,

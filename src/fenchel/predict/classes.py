@@ -73,6 +73,8 @@ class Labelled:
     """The names of the classes, in the order of the model's outputs."""
     how: str = ""
     """How labels came about, or why there are none. Empty where nothing suggests labels."""
+    classes: int = 0
+    """How many classes the model has, where that is known."""
 
 
 def labelled(
@@ -82,6 +84,12 @@ def labelled(
 
     Folders are matched with the classes by name, by number if they are integers, or by wnid.
     """
+    return replace(_matched(images, count, names, folder_order), classes=count)
+
+
+def _matched(
+    images: ImageFiles, count: int, names: Sequence[str] | None, folder_order: bool
+) -> Labelled:
     known = None if names is None else tuple(names)
     if known is not None and len(known) != count:
         raise ValueError(

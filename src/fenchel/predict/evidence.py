@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -75,11 +75,11 @@ def rows_of(
     pile: Labelled,
     number: int,
     event: str,
-    top: int = 0,
+    columns: Collection[str],
 ) -> list[dict[str, Any]]:
-    """One row per image of a batch, in the order of the stream."""
+    """One row per image of a batch, in the order of the stream; it has at least these columns."""
     images, names = pile.images, pile.names
-    found = _numbers(predictions.adapted, names, top)
+    found = _numbers(predictions.adapted, names, columns)
     theirs = _numbers(predictions.source, names)
     rows = []
     place = 0  # among the usable images
@@ -100,35 +100,42 @@ def rows_of(
 
 
 def _numbers(
-    prediction: Prediction | None, names: Sequence[str] | None, top: int = 0
+    prediction: Prediction | None, names: Sequence[str] | None, columns: Collection[str] = ()
 ) -> dict[int, dict[str, Any]]:
     """What is said of each sample, by its place in the batch; nothing where its numbers are not finite."""
     if prediction is None:
         return {}
     p = prediction.probabilities
-    confidence, classes = p.topk(min(max(top, 1), p.shape[-1]), dim=-1)
-    entropy = torch.special.entr(p.double()).sum(-1)
+    entropy = torch.special.entr(p.double()).sum(-1).tolist()
     # The class is the first of the largest, as argmax has it everywhere else.
     chosen, surest = p.argmax(-1).tolist(), p.amax(-1).tolist()
     found = {}
     for place, fine in enumerate(prediction.finite.tolist()):
-        if not fine:
-            continue
-        row = {
-            "prediction": chosen[place],
-            "name": _name(chosen[place], names),
-            "confidence": surest[place],
-            "entropy": float(entropy[place]),
-        }
-        for rank in range(1, top + 1):
-            if rank <= classes.shape[-1]:
-                label = int(classes[place, rank - 1])
-                row |= {
-                    f"top{rank}": label,
-                    f"top{rank}_name": _name(label, names),
-                    f"top{rank}_confidence": float(confidence[place, rank - 1]),
-                }
-        found[place] = row
+        if fine:
+            found[place] = {
+                "prediction": chosen[place],
+                "name": _name(chosen[place], names),
+                "confidence": surest[place],
+                "entropy": entropy[place],
+                **_ranked(p[place], names, columns),
+            }
+    return found
+
+
+def _ranked(p: Tensor, names: Sequence[str] | None, columns: Collection[str]) -> dict[str, Any]:
+    """The most probable classes and the probabilities of all, as far as there are columns for them."""
+    found: dict[str, Any] = {}
+    if "top1" in columns:
+        for rank, label in enumerate(p.argsort(descending=True, stable=True).tolist(), start=1):
+            if f"top{rank}" not in columns:
+                break
+            found |= {
+                f"top{rank}": label,
+                f"top{rank}_name": _name(label, names),
+                f"top{rank}_confidence": float(p[label]),
+            }
+    if "p0" in columns:
+        found |= {f"p{label}": value for label, value in enumerate(p.tolist())}
     return found
 
 

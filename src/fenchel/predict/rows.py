@@ -35,12 +35,12 @@ _CHUNK = 20_000
 Row = Mapping[str, Any]
 
 
-def columns(top: int = 0) -> dict[str, type]:
-    """The columns of a run, with those for the `top` most probable classes."""
+def columns(top: int = 0, classes: int = 0) -> dict[str, type]:
+    """The columns of a run, with those for the `top` most probable classes and for all `classes`."""
     further: dict[str, type] = {}
     for rank in range(1, top + 1):
         further |= {f"top{rank}": int, f"top{rank}_name": str, f"top{rank}_confidence": float}
-    return KINDS | further
+    return KINDS | further | {f"p{label}": float for label in range(classes)}
 
 
 class GrowingFile:

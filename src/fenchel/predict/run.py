@@ -38,6 +38,7 @@ class Choices:
             `always`, `never`, or `auto`: always where labels are known, else on some batches and where
             something looks wrong.
         top_k: record so many of the most probable classes of each image.
+        probabilities: record the probability of every class of each image.
         workers: threads that read images ahead of the network.
         strict: stop at the first image that cannot be used, rather than say so in its row.
         save_every: save the state after every so many batches.
@@ -49,6 +50,7 @@ class Choices:
     device: str = "cpu"
     source_predictions: SourcePredictions = "auto"
     top_k: int = 0
+    probabilities: bool = False
     workers: int = 2
     strict: bool = False
     save_every: int = 10
@@ -64,7 +66,7 @@ class Choices:
 
     def deciding(self) -> dict[str, Any]:
         """Those that decide what a run predicts and writes."""
-        names = ("batch_size", "shuffle", "seed", "source_predictions", "top_k")
+        names = ("batch_size", "shuffle", "seed", "source_predictions", "top_k", "probabilities")
         return {name: getattr(self, name) for name in names}
 
 
@@ -103,6 +105,8 @@ class Run:
         self._whole = {**self.described, **choices.deciding(), "images": images.digest}
         self._standing = Standing(self._whole)
         self._tally, self._monitor = Tally(), Monitor()
+        every = self.pile.classes if choices.probabilities else 0
+        self._columns = columns(choices.top_k, every)
 
     def resume(self) -> int:
         """Take up a saved run, if there is one; the number of images that it has done."""
@@ -155,7 +159,7 @@ class Run:
         found = self._predicted(batch, is_last)
         self._tally.judge(self._monitor.update(found.compared()), number)
         event = event_of(before, self.adapter.health())
-        rows = rows_of(batch, found, self.pile, number, event, self.choices.top_k)
+        rows = rows_of(batch, found, self.pile, number, event, self._columns)
         count(self._tally, rows)
         self._rows_file.add(rows)
         if self._log_file is not None:
@@ -203,8 +207,7 @@ class Run:
 
     def _open(self) -> None:
         sizes = self._standing.sizes
-        kinds = columns(self.choices.top_k)
-        self._rows_file = row_file(self.rows, kinds, keep=sizes.get("rows", 0))
+        self._rows_file = row_file(self.rows, self._columns, keep=sizes.get("rows", 0))
         self._log_file = (
             None if self.log is None else GrowingFile(self.log, keep=sizes.get("log", 0))
         )
