@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+import fenchel
+from fenchel.cli import main
+
 
 def started(call: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -117,3 +120,27 @@ def test_a_damaged_state_is_told(digits: Any, command: Any) -> None:
     command(*digits.call("flat", "--resume"))
     assert command.code == 2
     assert "--force" in command.err
+
+
+def test_an_error_within_a_batch_leaves_the_run_as_it_was_before_it(
+    digits: Any, command: Any, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The adapter has met the batch, but nothing of it is in the files: it is met again."""
+    call = digits.slow_call("--out", "p.csv", "--log", "p.jsonl")
+    predicted = fenchel.Adapter.source_prediction
+    calls = iter(range(10**6))
+
+    def fails_once(adapter: fenchel.Adapter, *args: Any) -> Any:
+        if next(calls) == 4:
+            raise RuntimeError("out of memory")
+        return predicted(adapter, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fenchel.Adapter, "source_prediction", fails_once)
+        patched.setattr(sys, "argv", ["fenchel", *call])
+        with pytest.raises(RuntimeError, match="out of memory"):
+            main()
+    assert 0 < len(rows_in(Path("p.csv"))) < 598
+    command(*call, "--resume")
+    assert command.code == 0, command.err
+    assert Path("p.csv").read_bytes() == whole.read_bytes()

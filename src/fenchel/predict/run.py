@@ -131,13 +131,14 @@ class Run:
             with progress("adapting", total=total - done) as bar:
                 for batch, is_last in _with_last(self._batches(done)):
                     self._meet(batch, is_last)
+                    self._standing = self._stand()
                     bar.advance(len(batch.pictures))
                     bar.note(self._monitor.verdict)
                     if self._tally.batches % self.choices.save_every == 0:
                         self._save()
                     if self.stop():
                         break
-        finally:  # an error ends the run, and keeps what was done before it
+        finally:  # an error ends the run, and keeps all batches before it
             self._save()
             self._close()
         return self._outcome(finished=self._tally.images == total)
@@ -217,11 +218,9 @@ class Run:
         if self._log_file is not None:
             yield "log", self._log_file
 
-    def _save(self) -> None:
-        for _, file in self._files():
-            file.sync()
-        self._rows_file.publish()
-        self._standing = Standing(
+    def _stand(self) -> Standing:
+        """Where the run stands, a batch being complete: its rows are written, and it is counted."""
+        return Standing(
             described=self._whole,
             images=self._tally.images,
             sizes={name: file.size for name, file in self._files()},
@@ -230,6 +229,12 @@ class Run:
             finished=self._tally.images == len(self.pile.images),
             tensors=self.adapter.state_dict(),
         )
+
+    def _save(self) -> None:
+        """Save the run as it stood after the last complete batch."""
+        for _, file in self._files():
+            file.sync()
+        self._rows_file.publish()
         self._standing.save(state_file(self.rows))
 
     def _close(self) -> None:
