@@ -151,7 +151,7 @@ def test_adapt_reads_arrays_without_labels(workplace: Path) -> None:
 def test_adapt_takes_source_images_for_methods_that_need_them(workplace: Path) -> None:
     arguments = [
         "adapt", "--model", "network_of_mine.py:build", "--weights", "net.pt", "--images", "photos",
-        "--trained-with", "poly:epsilon=6", "--method", "eata:margin=1,similarity=1", "--json",
+        "--trained-with", "poly:epsilon=6", "--method", "eata:margin=1,similarity=1", "--json", "--force",
     ]  # fmt: skip
     summary = json.loads(run(*arguments, "--source-images", "photos", "--settings", "cifar10"))
     assert summary["updates"] == summary["batches"] == 1

@@ -11,12 +11,18 @@ import torch
 from documented_numbers import Cell, Typed, rows
 
 from fenchel import models
+from fenchel.adapters import monitor
+from fenchel.adapters.seen import HORIZON
 from fenchel.paper import PRESETS as PAPER
 from fenchel.paper.gaussian_experiment import gaussian_settings
+from fenchel.predict import Choices
+from fenchel.predict.summary import WORSE
+from fenchel.predict.tally import RARELY
 from fenchel.report.significance import paired_bootstrap
 from fenchel.train import PRESETS, TrainingRun
 
 PERFORMANCE, TRAINING = "docs/performance.md", "docs/training.md"
+PREDICTIONS = "docs/predictions.md"
 POLY, SQUARED = "results/templates/poly.md", "results/templates/squared.md"
 
 
@@ -136,6 +142,25 @@ BOUND = [
         "({0.01} for 100 steps, {0.02} for {50})",
         [constant(0.01), gaussians("learning_rate"), gaussians("iterations")],
     ),
+    Typed(
+        PREDICTIONS,
+        "below {0.6} of the source's with less mutual information than the source, or below {0.7} of",
+        [lambda: monitor.COLLAPSED, lambda: monitor.COLLAPSED_UNMOVED],
+    ),
+    Typed(
+        PREDICTIONS,
+        "below {0.8} of the source's or {0.85} of that without updates, or {0.3} nats",
+        [
+            lambda: monitor.SUSPECT,
+            lambda: monitor.SUSPECT_UNMOVED,
+            lambda: monitor.LOST_INFORMATION,
+        ],
+    ),
+    Typed(PREDICTIONS, "over the last {500} compared", [lambda: monitor.WINDOW]),
+    Typed(PREDICTIONS, "those of the latest {4,096} images", [lambda: HORIZON]),
+    Typed(PREDICTIONS, "exact test at {1} %", [lambda: 100 * RARELY]),
+    Typed(PREDICTIONS, "or at least {2} points", [lambda: WORSE]),
+    Typed(PREDICTIONS, "saved every {10} batches", [default(Choices, "save_every")]),
     Typed("docs/data.md", "used {0.05} to {0.1}, where", [constant(0.05), constant(0.1)]),
     Typed(POLY, "and so does {0.001}.", [lowest_rate_of_adam]),
     Typed(POLY, "settings include {0.005}.", [lambda: published("memo").learning_rate]),
