@@ -39,15 +39,15 @@ ALONE = "steps alone"
 BATCH, SIDE, PIXELS = 64, 224, 500
 
 
-def write_photographs(folder: Path, count: int) -> None:
+def write_photographs(folder: Path, count: int, pixels: int) -> None:
     """JPEG files with the smooth surfaces and fine grain of photographs."""
     random = np.random.default_rng(0)
     for number in range(count):
         coarse = random.integers(0, 256, (12, 16, 3), dtype=np.uint8)
-        picture = Image.fromarray(coarse).resize((PIXELS, PIXELS), Image.Resampling.BICUBIC)
-        grain = random.normal(0, 8, (PIXELS, PIXELS, 3))
-        pixels = np.clip(np.asarray(picture) + grain, 0, 255).astype(np.uint8)
-        Image.fromarray(pixels).save(folder / f"{number:05d}.jpg", quality=90)
+        picture = Image.fromarray(coarse).resize((pixels, pixels), Image.Resampling.BICUBIC)
+        grain = random.normal(0, 8, (pixels, pixels, 3))
+        grained = np.clip(np.asarray(picture) + grain, 0, 255).astype(np.uint8)
+        Image.fromarray(grained).save(folder / f"{number:05d}.jpg", quality=90)
 
 
 def from_the_folder(
@@ -114,13 +114,15 @@ def main() -> int:
     parser = parser_of(__doc__, rounds=1)
     parser.add_argument("--images", type=int, default=2000)
     options = parser.parse_args()
-    count, side, batch = (48, 32, 16) if options.quick else (options.images, SIDE, BATCH)
+    count, side, batch, pixels = (
+        (40, 32, 16, 64) if options.quick else (options.images, SIDE, BATCH, PIXELS)
+    )
     torch.manual_seed(0)
     model = build("resnet26", classes=10) if options.quick else build("resnet50", classes=1000)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "photographs").mkdir()
-        write_photographs(folder / "photographs", count)
+        write_photographs(folder / "photographs", count, pixels)
         results = measured(folder, model.eval(), side, batch, options.rounds)
         for some in (count // 4, count):
             grown = in_fresh_process(growth, str(folder), some)
