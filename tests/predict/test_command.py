@@ -100,7 +100,7 @@ def test_every_row_carries_its_evidence(digits: Any, command: Any) -> None:
             same = [row["prediction"] == row["source_prediction"] for row in compared]
             assert line["agreement"] == pytest.approx(np.mean(same))
     assert [line["agreement"] is not None for line in lines] == [
-        batch in (0, 1, 8, 9) for batch in range(10)
+        batch in (0, 9) for batch in range(10)
     ]
 
 

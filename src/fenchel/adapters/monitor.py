@@ -192,10 +192,10 @@ class Monitor:
     The verdict is on the last `window` images of those that were compared.
     """
 
-    every: int = 8
+    every: int = 16
     """Predictions are compared on every so many batches, more often while something looks wrong."""
     window: int = WINDOW
-    first: int = 2
+    first: int = 1
     """They are compared on this many batches at the beginning."""
     batches: int = 0
     verdict: Verdict = "healthy"
