@@ -76,12 +76,11 @@ def measured(
 ) -> list[dict[str, Any]]:
     images = read_images(folder / "photographs", size=side)
     adapter = fenchel.adapt(model, trained_with="cross-entropy")
+    choices = Choices(batch_size=batch)
     ways: dict[str, Callable[[], object]] = {
-        ALONE: partial(steps_alone, adapter, images, batch, side)
+        ALONE: partial(steps_alone, adapter, images, batch, side),
+        "from the folder": partial(from_the_folder, adapter, images, folder, choices),
     }
-    for name, when in (("from the folder", "auto"), ("the same, always compared", "always")):
-        choices = Choices(batch_size=batch, source_predictions=when)  # type: ignore[arg-type]
-        ways[name] = partial(from_the_folder, adapter, images, folder, choices)
     adapter(torch.rand(2, 3, side, side))  # whatever a first batch takes
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
