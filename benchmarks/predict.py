@@ -81,7 +81,7 @@ def measured(
         ALONE: partial(steps_alone, adapter, images, batch, side),
         "from the folder": partial(from_the_folder, adapter, images, folder, choices),
     }
-    adapter(torch.rand(2, 3, side, side))  # whatever a first batch takes
+    adapter(torch.rand(16, 3, side, side))  # whatever a first batch takes
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, run in ways.items():
