@@ -76,6 +76,34 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
+def read_described(
+    path: str | Path, *, what: str, form: str, remedy: str
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description (metadata `fenchel`, a JSON object) and the tensors of a safetensors file.
+
+    No code from the file runs. Errors call it `what`, and end with `remedy`; its format must be `form`.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"{what} is a .safetensors file; there is none at {str(file)!r}. {remedy}"
+        )
+    try:
+        with safe_open(file, framework="pt") as opened:
+            described = json.loads((opened.metadata() or {}).get("fenchel", "{}"))
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(
+            f"{what} is a safetensors file; {str(file)!r} is not whole ({error}). {remedy}"
+        ) from error
+    found = described.get("format") if isinstance(described, dict) else None
+    if found != form:
+        raise ValueError(f"{what} says format={form!r}; {str(file)!r} says {found!r}. {remedy}")
+    return described, tensors
+
+
 def digest_of(*parts: bytes | str | npt.NDArray[Any]) -> str:
     """A short stable hash of texts, bytes and arrays (their dtype and shape count too)."""
     hasher = hashlib.blake2b(digest_size=16)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -101,22 +102,24 @@ class Session:
 
     def source_prediction(self, *args: Any, **kwargs: Any) -> Any:
         """What the source model returns, its own statistics included. Nothing is learnt or counted."""
-        self._require_loaded()
-        with torch.inference_mode(False), torch.no_grad(), guards.no_autocast_cache():
-            inputs = Inputs(*pytree.tree_map_only(Tensor, ordinary, (args, kwargs)))
-            core = self._owner.core
-            return core.step.source_output(core.in_preferred_memory(inputs))
+        return self._seen_by(self._owner.core.step.source_output, args, kwargs)
 
     def unmoved_prediction(self, *args: Any, **kwargs: Any) -> Any:
         """What the source's parameters give under the statistics of the adapter: no update counts.
 
         Nothing is learnt or counted.
         """
+        step = self._owner.core.step
+        return self._seen_by(partial(step.unmoved_output, self.state), args, kwargs)
+
+    def _seen_by(
+        self, predict: Callable[[Inputs], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """What a function of the batch returns for a call, under the conditions of any other call."""
         self._require_loaded()
         with torch.inference_mode(False), torch.no_grad(), guards.no_autocast_cache():
             inputs = Inputs(*pytree.tree_map_only(Tensor, ordinary, (args, kwargs)))
-            core = self._owner.core
-            return core.step.unmoved_output(self.state, core.in_preferred_memory(inputs))
+            return predict(self._owner.core.in_preferred_memory(inputs))
 
     def _met(self, core: Core, state: State, inputs: Inputs) -> tuple[State, Any]:
         """The state and the output after a batch of finite samples."""

@@ -221,8 +221,8 @@ def adapt_images(
         typer.Option(
             metavar="auto|always|never",
             rich_help_panel=_FILES,
-            help="When the source model predicts too (one more forward pass). auto: always where labels are "
-            "known, else now and then, and where something looks wrong.",
+            help="When the source model predicts too (up to two more forward passes). auto: always where "
+            "labels are known, else now and then, and where something looks wrong.",
         ),
     ] = "auto",
     top_k: Annotated[

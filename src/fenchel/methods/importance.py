@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from fenchel.adapters.core import Core, Settings
@@ -20,7 +19,7 @@ from fenchel.adapters.optimizers import SGD
 from fenchel.adapters.outputs import Scores, Where
 from fenchel.adapters.parameters import Selection
 from fenchel.adapters.state import Tensors
-from fenchel.files import digest_of, safetensors_bytes, write_atomically
+from fenchel.files import digest_of, read_described, safetensors_bytes, write_atomically
 from fenchel.losses import CrossEntropy
 from fenchel.methods.descent import Descent
 from fenchel.objectives import Entropy
@@ -54,27 +53,12 @@ class Fisher:
     @staticmethod
     def load(path: str | Path) -> Fisher:
         """Read what `save` wrote. No code from the file runs."""
-        file = Path(path)
-        if not file.is_file():
-            raise FileNotFoundError(
-                f"Fisher information is a .safetensors file; there is none at {str(file)!r}. Make it with "
-                "fenchel.methods.fisher(model, images).save(path), or check the path."
-            )
-        try:
-            with safe_open(file, framework="pt") as opened:
-                described = json.loads((opened.metadata() or {}).get("fenchel", "{}"))
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        except (SafetensorError, json.JSONDecodeError) as error:
-            raise ValueError(
-                f"Fisher information is a safetensors file; {str(file)!r} is not whole ({error}). Make it "
-                "again with fenchel.methods.fisher."
-            ) from error
-        found = described.get("format") if isinstance(described, dict) else None
-        if found != FORMAT:
-            raise ValueError(
-                f"a file of Fisher information says format={FORMAT!r}; {str(file)!r} says {found!r}. Make it "
-                "with fenchel.methods.fisher(model, images).save(path)."
-            )
+        described, tensors = read_described(
+            path,
+            what="Fisher information",
+            form=FORMAT,
+            remedy="Make it with fenchel.methods.fisher(model, images).save(path), or check the path.",
+        )
         return Fisher(tensors, int(described.get("images", 0)), str(path))
 
 

@@ -13,10 +13,10 @@ from typing import Any, final
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.func import functional_call
 
+from fenchel.files import read_described
 from fenchel.losses import Loss
 from fenchel.names import register
 from fenchel.objectives.base import Objective
@@ -140,28 +140,13 @@ class LearnedObjective(Objective):
     @staticmethod
     def load(path: str | Path, *, temperature: float | None = None) -> LearnedObjective:
         """Read what `save` wrote; `temperature` replaces the saved one. No code from the file runs."""
-        file = Path(path)
-        if not file.is_file():
-            raise FileNotFoundError(
-                f"a learned objective is a .safetensors file; there is none at {str(file)!r}. "
-                "Learn one with `fenchel meta train`, or check the path."
-            )
-        try:
-            with safe_open(file, framework="pt") as opened:
-                described = json.loads((opened.metadata() or {}).get("fenchel", "{}"))
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        except (SafetensorError, json.JSONDecodeError) as error:
-            raise ValueError(
-                f"a learned objective is a safetensors file; {str(file)!r} is not whole ({error}). "
-                "Learn it again with `fenchel meta train`."
-            ) from error
-        found = described.get("format") if isinstance(described, dict) else None
-        if found != FORMAT:
-            raise ValueError(
-                f"a learned objective says format={FORMAT!r}; {str(file)!r} says {found!r}. Pass a "
-                "file that `fenchel meta train` wrote."
-            )
-        return _built(described, tensors, file, temperature)
+        described, tensors = read_described(
+            path,
+            what="a learned objective",
+            form=FORMAT,
+            remedy="Learn one with `fenchel meta train`, or check the path.",
+        )
+        return _built(described, tensors, Path(path), temperature)
 
 
 def _built(
