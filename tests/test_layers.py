@@ -13,19 +13,19 @@ SOURCE = Path(fenchel.__file__).parent
 
 # From the bottom up; a layer may import those below it. Layers on one line know nothing of each other.
 LAYERS = (
-    ("_version", "facts", "files", "performance", "plugins", "progress"),
+    ("_version", "cluster", "facts", "files", "performance", "plugins", "progress"),
     ("names",),
     ("options", "own_code"),
     ("losses", "data", "models"),
     ("objectives",),
     ("adapters",),
     ("methods",),
-    ("api",),
+    ("api", "streams"),
     ("predict",),
     ("train",),
     ("bench",),
     ("report",),
-    ("paper",),
+    ("paper", "serve"),
     ("demo",),
     ("cli",),
     ("__main__",),
@@ -34,7 +34,7 @@ HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 # What adapts sees tensors alone: no data set, no network of ours.
 WITHOUT_DATA_AND_MODELS = ("objectives", "adapters", "methods")
 # The package itself gathers the public names of these.
-PUBLIC = ("_version", "plugins", "names", "losses", "objectives", "adapters", "api")
+PUBLIC = ("_version", "plugins", "names", "losses", "objectives", "adapters", "api", "streams")
 
 
 def modules(root: Path) -> dict[str, Path]:

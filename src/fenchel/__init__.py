@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         SoftPseudoLabel,
     )
     from fenchel.plugins import load_plugin
+    from fenchel.streams import Streams
 
 __all__ = [
     "SGD",
@@ -84,6 +85,7 @@ __all__ = [
     "SoftPseudoLabel",
     "Sparsemax",
     "SquaredLoss",
+    "Streams",
     "__version__",
     "adapt",
     "derive",
@@ -133,6 +135,7 @@ _HOMES = {
         "SoftPseudoLabel",
     ),
     "fenchel.plugins": ("load_plugin",),
+    "fenchel.streams": ("Streams",),
 }
 """Where the public names live. They are loaded at their first use, and torch with them: the command line can
 answer `--help` and complete names without it."""
@@ -153,6 +156,8 @@ _PACKAGES = (
     "plugins",
     "predict",
     "report",
+    "serve",
+    "streams",
     "train",
 )
 

@@ -173,3 +173,16 @@ def test_states_nest_under_a_prefix_in_a_larger_module(make_network, make_stream
     outer = torch.nn.ModuleDict({"expert": adapted})
     expected = {f"expert.{name}" for name in adapted.state_dict()}
     assert set(outer.state_dict()) == expected
+
+
+def test_the_order_of_a_saved_state_decides_nothing(make_network, make_stream, adapt):
+    """Files sort their entries, and `cotta` draws what it restores entry by entry."""
+    adapted = adapt(make_network(), "cotta")
+    batches = make_stream(5)
+    session = adapted.session()
+    for batch in batches[:3]:
+        session(batch)
+    later = adapted.session()
+    later.load_state_dict(dict(sorted(session.state_dict().items())))
+    for batch in batches[3:]:
+        assert torch.equal(session(batch), later(batch))

@@ -102,7 +102,9 @@ class State:
         groups: dict[str, Tensors] = {}
         host: dict[str, int] = {}
         device = next(iter(self.counts.values())).device
-        for name, tensor in flat.items():
+        # In this state's own order, whatever a file made of it: methods draw numbers entry by entry.
+        for name in dict.fromkeys([*(name for name in own if name in flat), *flat]):
+            tensor = flat[name]
             group, dot, rest = name.partition(".")
             if dot:
                 like = own.get(name)

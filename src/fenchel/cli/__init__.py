@@ -22,6 +22,7 @@ from fenchel.cli import (
     meta,
     report,
     reproduce,
+    serve,
     train,
     tune,
 )
@@ -76,6 +77,7 @@ def _options_of_the_program(
 
 app.command("demo")(demo.demo)
 app.command("adapt")(adapt.adapt_images)
+app.command("serve")(serve.serve)
 app.command("derive")(derive.derive_loss)
 app.command("train")(train.train)
 app.add_typer(meta.app, name="meta")

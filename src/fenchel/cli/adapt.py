@@ -8,23 +8,14 @@ from typing import Annotated
 import typer
 
 from fenchel.cli import completion
-from fenchel.cli.adapting import (
-    labelled_images,
-    method_arguments,
-    moving,
-    normalised,
-    number_or_text,
-    require_free,
-    say_about,
-    source_pixels,
-    tell,
-    write_report,
-)
+from fenchel.cli.adapt_streams import adapt_all, shares_asked_for, tell_all
+from fenchel.cli.adapting import StreamCall, adapt_stream, number_or_text, require_free, tell
 from fenchel.cli.console import EXIT_HARMFUL, err, pick_device, print_json
-from fenchel.cli.mistakes import in_options, options_of, warnings_told_in
+from fenchel.cli.mistakes import options_of
 from fenchel.cli.model_options import MODELS_HELP, selected_parameters, where_logits_are
 
 _MODEL, _IMAGES, _ADAPTATION, _FILES = "Model", "Images", "Adaptation", "Files"
+_STREAMS = "Several streams"
 
 
 def adapt_images(
@@ -256,6 +247,45 @@ def adapt_images(
     force: Annotated[
         bool, typer.Option("--force", rich_help_panel=_FILES, help="Overwrite what is there.")
     ] = False,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            rich_help_panel=_STREAMS,
+            help="Cut the images into so many streams, each from the source on and with files of its own: "
+            "predictions-0-of-4.csv, ...",
+        ),
+    ] = None,
+    by_folder: Annotated[
+        bool,
+        typer.Option(
+            "--by-folder",
+            rich_help_panel=_STREAMS,
+            help="One stream per folder within --images: predictions-north.csv, ...",
+        ),
+    ] = False,
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="serial|ray",
+            rich_help_panel=_STREAMS,
+            help="Where streams run: one after the other here, or in one Ray actor each. The files are the "
+            "same.",
+        ),
+    ] = "serial",
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            rich_help_panel=_STREAMS,
+            help="Actors that run side by side.",
+            show_default="1, or the cluster's processors",
+        ),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=_STREAMS, help="A Ray cluster, such as auto or HOST:PORT."),
+    ] = None,
     seed: Annotated[int, typer.Option()] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
@@ -272,108 +302,81 @@ def adapt_images(
         fenchel adapt --model zoo:svhn-resnet26-ce --images digits/ --log batches.jsonl --report page.html
 
         fenchel adapt --model my_net.py:build --trained-with cross-entropy --images photos/ --resume
-    """
-    from fenchel.api import adapt
-    from fenchel.losses.own import open_loss
-    from fenchel.models import open_model
-    from fenchel.models.opening import read_spec
-    from fenchel.predict import Choices, Run, interruptible, read_images, summarised
-    from fenchel.predict.deploy import how_it_was_made
-    from fenchel.predict.deploy import save_adapted as write_adapted
-    from fenchel.predict.run import files_of
-    from fenchel.predict.summary import as_entries
 
-    place = pick_device(device)
+        fenchel adapt --model runs/ce --images cameras/ --by-folder --executor ray --at-once 2
+    """
+    from fenchel.plugins import loaded_plugins
+    from fenchel.predict import Choices, interruptible
+    from fenchel.predict.opening import Adaptation
+    from fenchel.predict.shares import Share
+
     if report is not None and log is None:  # the page is made from it
         log = out_file.with_name(out_file.name + ".batches.jsonl")
-    written = [*files_of(out_file, log), report, save_adapted]
+    place = pick_device(device)
+    call = StreamCall(
+        adaptation=Adaptation(
+            model=model,
+            weights=weights,
+            trained_with=trained_with,
+            logits=where_logits_are(logits),
+            dim=dim,
+            mean=mean,
+            std=std,
+            method=method,
+            settings=settings,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            temperature=temperature,
+            steps=steps,
+            statistics=number_or_text(statistics),
+            parameters=None if parameters is None else selected_parameters(parameters),
+            source_images=source_images,
+            size=size,
+            gray=gray,
+            seed=seed,
+            device=place,
+        ),
+        share=Share("all", images),
+        classes=classes,
+        choices=Choices(
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            device=place,
+            source_predictions=source_predictions,  # type: ignore[arg-type]
+            top_k=top_k,
+            probabilities=probabilities,
+            workers=workers,
+            strict=strict,
+            save_every=save_every,
+        ),
+        out_file=out_file,
+        log=log,
+        report=report,
+        save_adapted=save_adapted,
+        resume=resume,
+        options=options_of(adapt_images),
+        plugins=loaded_plugins(),
+    )
+    shares = shares_asked_for(images, shards, by_folder, executor, at_once, ray_address)
+    calls = [call.of(share) for share in shares] or [call]
+    written = [file for each in calls for file in each.files()]
     require_free(written, resume=resume, force=force)
-    mode = "L" if gray else "RGB"
-    found = read_images(images, size=size, mode=mode)
-    source = open_model(model, weights=weights, trained_with=trained_with)
-    loss = open_loss(source.loss_spec) if source.loss_spec else None
-    say_about(source, told=trained_with is not None)
-    network = normalised(source.model, mean, std)
-    adapter = adapt(
-        network.to(place),
-        trained_with=loss,
-        **method_arguments(method, loss),
-        settings=settings,
-        optimizer=optimizer,
-        learning_rate=learning_rate,
-        temperature=temperature,
-        steps=steps,
-        statistics=number_or_text(statistics),
-        parameters=None if parameters is None else selected_parameters(parameters),
-        logits=where_logits_are(logits),
-        dim=dim,
-        source_images=source_pixels(source_images, size=size, mode=mode, device=place),
-        seed=seed,
-    )
-    options = options_of(adapt_images)
-    pile = labelled_images(adapter, found, classes, source, device=place, options=options)
-    described = {
-        "model": model,
-        "model_digest": source.digest,
-        "trained_with": source.loss_spec or None,
-        "method": method,
-        "settings": settings,
-        **moving(adapter),
-        "temperature": temperature,
-        "steps": steps,
-        "size": size,
-        "gray": gray,
-        "mean": mean,
-        "std": std,
-    }
-    choices = Choices(
-        batch_size=batch_size,
-        shuffle=shuffle,
-        seed=seed,
-        device=place,
-        source_predictions=source_predictions,  # type: ignore[arg-type]
-        top_k=top_k,
-        probabilities=probabilities,
-        workers=workers,
-        strict=strict,
-        save_every=save_every,
-    )
-    with interruptible() as interruption, warnings_told_in(options):
-        run = Run(adapter, pile, out_file, log, choices, described, stop=lambda: bool(interruption))
-        if resume and (done := run.resume()):
-            err.print(
-                f"continuing after {done} of {len(pile.images)} images",
-                highlight=False,
-                soft_wrap=True,
-            )
-        outcome = run.go()
-    summary = summarised(outcome)
-    entries = as_entries(outcome, summary) | {
-        "advice": in_options(summary.advice, options),
-        "labels": in_options(pile.how, options) or None,
-        "method": method,
-        "settings": described | {"batch_size": batch_size, "seed": seed},
-        "predictions": str(out_file),
-        "log": None if log is None else str(log),
-        "report": None if report is None else str(report),
-        "adapted_model": None if save_adapted is None else str(save_adapted),
-    }
-    if save_adapted is not None:
-        alone = adapter.adapted_model()
-        write_adapted(
-            save_adapted,
-            alone if network is source.model else alone.network,  # type: ignore[arg-type]
-            how_it_was_made(adapter, outcome, summary, described),
-            metadata=source.metadata if read_spec(model).kind == "checkpoint" else None,
+    with interruptible() as interruption:
+        results = (
+            adapt_all(calls, executor, at_once, ray_address, stop=lambda: bool(interruption))
+            if shares
+            else [adapt_stream(call, lambda: bool(interruption))]
         )
-    if report is not None:
-        write_report(report, entries, run, pile)
     if json:
-        print_json(entries)
+        entries = [result.entries for result in results]
+        print_json({"streams": entries} if shares else entries[0])
+    elif shares:
+        tell_all(results)
     else:
-        tell(entries, summary)
-    if not outcome.finished:
+        tell(results[0].entries, results[0].summary)
+    if len(results) < len(calls) or not all(result.finished for result in results):
         err.print("interrupted: the same command with --resume goes on from here", style="yellow")
         raise typer.Exit(interruption.exit_code)
-    if summary.harmful:
+    if any(result.summary.harmful for result in results):
         raise typer.Exit(EXIT_HARMFUL)

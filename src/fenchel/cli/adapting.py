@@ -1,27 +1,119 @@
-"""What `fenchel adapt` does before and after a run."""
+"""What `fenchel adapt` does with one stream: before, during and after its run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fenchel.cli.console import err, out
-from fenchel.cli.mistakes import in_options
+from fenchel.cli.mistakes import in_options, warnings_told_in
 from fenchel.cli.model_options import tell_caution
-from fenchel.names import parse_spec
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from fenchel.adapters import Adapter
-    from fenchel.losses import Loss
     from fenchel.models import Checkpoint
-    from fenchel.predict import ImageFiles, Labelled, Run, Summary
+    from fenchel.plugins import Plugin
+    from fenchel.predict import Choices, ImageFiles, Labelled, Run, Summary
+    from fenchel.predict.opening import Adaptation
+    from fenchel.predict.shares import Share
 
-MOST_SOURCE_IMAGES = 2000
-"""As many as EATA's authors take."""
+
+@dataclass(frozen=True, kw_only=True)
+class StreamCall:
+    """One stream of `fenchel adapt`: plain values, which another process can run as well."""
+
+    adaptation: Adaptation
+    share: Share
+    classes: str | None
+    choices: Choices
+    out_file: Path
+    log: Path | None = None
+    report: Path | None = None
+    save_adapted: Path | None = None
+    resume: bool = False
+    options: Mapping[str, str]
+    """Those of the verb, in which mistakes are told."""
+    plugins: tuple[Plugin, ...] = ()
+
+    def files(self) -> list[Path | None]:
+        """Everything that it writes."""
+        from fenchel.predict.run import files_of
+
+        return [*files_of(self.out_file, self.log), self.report, self.save_adapted]
+
+    def of(self, share: Share) -> StreamCall:
+        """The same call for one share of the images, with files of its own."""
+        paths = {
+            name: getattr(self, name) for name in ("out_file", "log", "report", "save_adapted")
+        }
+        own = {name: share.file(path) for name, path in paths.items() if path is not None}
+        return replace(self, share=share, **own)
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """What one stream came to."""
+
+    entries: dict[str, Any]
+    summary: Summary
+    finished: bool
+
+
+def adapt_stream(call: StreamCall, stop: Callable[[], bool]) -> StreamResult:
+    """Adapt to the images of one stream, write its files, and sum it up."""
+    from fenchel.models.opening import read_spec
+    from fenchel.predict import Run, summarised
+    from fenchel.predict.deploy import how_it_was_made
+    from fenchel.predict.deploy import save_adapted as write_adapted
+    from fenchel.predict.summary import as_entries
+
+    for plugin in call.plugins:
+        plugin.load()
+    told, choices, options = call.adaptation, call.choices, call.options
+    images = call.share.read(
+        size=told.size, mode=told.image_mode, shuffle=choices.shuffle, seed=choices.seed
+    )
+    opened = told.open()
+    adapter, source = opened.adapter, opened.source
+    say_about(source, told=told.trained_with is not None)
+    pile = labelled_images(
+        adapter, images, call.classes, source, device=told.device, options=options
+    )
+    described = told.described(opened)
+    with warnings_told_in(options):
+        run = Run(adapter, pile, call.out_file, call.log, choices, described, stop=stop)
+        if call.resume and (done := run.resume()):
+            err.print(
+                f"continuing after {done} of {len(pile.images)} images",
+                highlight=False,
+                soft_wrap=True,
+            )
+        outcome = run.go()
+    summary = summarised(outcome)
+    entries = as_entries(outcome, summary) | {
+        "advice": in_options(summary.advice, options),
+        "labels": in_options(pile.how, options) or None,
+        "method": told.method,
+        "settings": described | {"batch_size": choices.batch_size, "seed": choices.seed},
+        "predictions": str(call.out_file),
+        "log": None if call.log is None else str(call.log),
+        "report": None if call.report is None else str(call.report),
+        "adapted_model": None if call.save_adapted is None else str(call.save_adapted),
+    }
+    if call.save_adapted is not None:
+        alone = adapter.adapted_model()
+        write_adapted(
+            call.save_adapted,
+            alone.network if opened.is_wrapped else alone,  # type: ignore[arg-type]
+            how_it_was_made(adapter, outcome, summary, described),
+            metadata=source.metadata if read_spec(told.model).kind == "checkpoint" else None,
+        )
+    if call.report is not None:
+        write_report(call.report, entries, run, pile)
+    return StreamResult(entries, summary, outcome.finished)
 
 
 def require_free(files: Iterable[Path | None], *, resume: bool, force: bool) -> None:
@@ -46,33 +138,6 @@ def say_about(source: Checkpoint, *, told: bool) -> None:
             f"trained with {source.loss_spec}, says the checkpoint", highlight=False, soft_wrap=True
         )
     tell_caution(source.caution)
-
-
-def method_arguments(method: str, loss: Loss | None) -> dict[str, Any]:
-    """What `fenchel.adapt` takes for a method as it is written here."""
-    from fenchel.adapters import METHODS
-
-    name, options = parse_spec(method)
-    if "input_range" in METHODS[name].options() and not options.keys() & {"input_range", "mean"}:
-        options["input_range"] = (0.0, 1.0)  # as images are read
-    if loss is None and METHODS[name].needs_loss():
-        raise ValueError(
-            f"method {name!r} is derived from the loss the model was trained with, which was not given. "
-            "Add --trained-with, for example --trained-with cross-entropy."
-        )
-    return {"method": name, **options}
-
-
-def normalised(network: nn.Module, mean: str | None, std: str | None) -> nn.Module:
-    """The model with (x - mean) / std in front, for those that expect normalised images."""
-    if mean is None and std is None:
-        return network
-    if mean is None or std is None:
-        raise ValueError("--mean and --std go together; got only one of them.")
-    from fenchel.models import Preprocessed, Preprocessing
-
-    numbers = [[float(value) for value in text.split(",")] for text in (mean, std)]
-    return Preprocessed(network, Preprocessing(*numbers))
 
 
 def labelled_images(
@@ -113,29 +178,6 @@ def write_report(path: Path, entries: dict[str, Any], run: Run, pile: Labelled) 
         classes=pile.names,
         image_of=pile.images.shown,
     )
-
-
-def source_pixels(path: Path | None, *, size: int | None, mode: str, device: str) -> Tensor | None:
-    """Images at a path, read as those that are predicted; of many a random part: classes may be sorted."""
-    if path is None:
-        return None
-    from fenchel.predict import read_images
-    from fenchel.predict.reading import Batch, read_ahead
-
-    images = read_images(path, size=size, mode=mode)
-    some = images.order(shuffle=True)[:MOST_SOURCE_IMAGES]
-    return Batch(tuple(read_ahead(images, some))).inputs().to(device)
-
-
-def moving(adapter: Adapter) -> dict[str, Any]:
-    """How the adapter adapts: what was told, else the method's own."""
-    used = adapter.settings
-    return {
-        "optimizer": type(used.optimizer).__name__.lower(),
-        "learning_rate": getattr(used.optimizer, "learning_rate", None),
-        "statistics": used.statistics,
-        "parameters": used.parameters,
-    }
 
 
 def number_or_text(text: str | None) -> Any:

@@ -109,9 +109,9 @@ def asked_sweep(
     if model is not None:
         own = [
             ModelChoice(
-                name=_from_here(model),
+                name=from_here(model),
                 weights=None if weights is None else str(weights.resolve()),
-                trained_with=None if trained_with is None else _own_code_from_here(trained_with),
+                trained_with=None if trained_with is None else own_code_from_here(trained_with),
             )
         ]
     sweep = read_sweep(path, own)
@@ -151,7 +151,7 @@ def one_model(
     return opened
 
 
-def _from_here(model: str) -> str:
+def from_here(model: str) -> str:
     """A model with whole paths: those on the command line are relative to the current folder."""
     from fenchel.models.opening import read_spec
     from fenchel.models.places import has_scheme
@@ -159,10 +159,11 @@ def _from_here(model: str) -> str:
     found = read_spec(model)
     if found.kind == "checkpoint" and not has_scheme(model):
         return str(Path(found.name).resolve())
-    return _own_code_from_here(model)
+    return own_code_from_here(model)
 
 
-def _own_code_from_here(text: str) -> str:
+def own_code_from_here(text: str) -> str:
+    """`FILE.py:NAME` with the whole path of the file; anything else as it is."""
     from fenchel.own_code import located
 
     return located(text, Path.cwd())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -55,10 +56,20 @@ def centre_crop(picture: Image.Image, size: int) -> Image.Image:
     return picture.crop((left, top, left + size, top + size))
 
 
-def read_picture(path: Path, fit: Crop, mode: str = "RGB") -> Images:
-    """One file as uint8 (H, W, C), C = 3 for mode RGB and 1 for mode L."""
+def read_picture(
+    path: Path,
+    fit: Crop,
+    mode: str = "RGB",
+    *,
+    content: bytes | None = None,
+    formats: Sequence[str] | None = None,
+) -> Images:
+    """One file as uint8 (H, W, C), C = 3 for mode RGB and 1 for mode L.
+
+    Where the `content` is at hand, `path` is only a name for it. `formats` limits the decoders to some.
+    """
     try:
-        with Image.open(path) as picture:
+        with Image.open(path if content is None else BytesIO(content), formats=formats) as picture:
             if picture.width * picture.height > MOST_PIXELS:
                 raise ValueError(f"a picture of {picture.width} x {picture.height}")
             picture.load()

@@ -79,8 +79,8 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """One row per image of a batch, in the order of the stream; it has at least these columns."""
     images, names = pile.images, pile.names
-    found = _numbers(predictions.adapted, names, columns)
-    theirs = _numbers(predictions.source, names)
+    found = numbers_of(predictions.adapted, names, columns)
+    theirs = numbers_of(predictions.source, names)
     rows = []
     place = 0  # among the usable images
     for picture in batch.pictures:
@@ -99,7 +99,7 @@ def rows_of(
     return rows
 
 
-def _numbers(
+def numbers_of(
     prediction: Prediction | None, names: Sequence[str] | None, columns: Collection[str] = ()
 ) -> dict[int, dict[str, Any]]:
     """What is said of each sample, by its place in the batch; nothing where its numbers are not finite."""

@@ -92,7 +92,7 @@ def read_images(path: Path, *, size: int | None = None, mode: str = "RGB") -> Im
     Arrays hold uint8 images (N, H, W, C) or (N, H, W), or floats that go to the model as they are.
     """
     if path.is_dir():
-        return _folder(path, Crop() if size is None else Crop(size, round(size * 8 / 7)), mode)
+        return _folder(path, crop_to(size), mode)
     if not path.is_file():
         raise FileNotFoundError(
             f"images come from a folder, an .npy or an .npz file; there is no {path}."
@@ -108,9 +108,14 @@ def read_images(path: Path, *, size: int | None = None, mode: str = "RGB") -> Im
         images = read_npy(path)
     else:
         raise ValueError(f"images come from a folder, an .npy or an .npz file; got {path.name!r}.")
-    _check_array(images, path)
+    check_array(images, path)
     names = [str(row) for row in range(len(images))]
     return ImageFiles(names, images.__getitem__, _integers(labels, len(images), path))
+
+
+def crop_to(size: int | None) -> Crop:
+    """How pictures become squares of `size`: a little more of the short side is kept, then cut off."""
+    return Crop() if size is None else Crop(size, round(size * 8 / 7))
 
 
 def _integers(
@@ -174,7 +179,8 @@ def _require_one_size(path: Path, files: Sequence[str]) -> None:
         )
 
 
-def _check_array(images: npt.NDArray[Any], path: Path) -> None:
+def check_array(images: npt.NDArray[Any], path: Path | str) -> None:
+    """Refuse arrays that hold no images, in the name of where they come from."""
     channels_last = images.dtype == np.uint8 and (
         images.ndim == 3 or (images.ndim == 4 and images.shape[-1] in (1, 3, 4))
     )

@@ -9,13 +9,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
 from fenchel.adapters import Adapter, Health
 from fenchel.adapters.monitor import Monitor
 from fenchel.models.feeding import blamed, suspicious_inputs
 from fenchel.predict.classes import Labelled
+from fenchel.predict.comparing import predicted, scores_in
 from fenchel.predict.evidence import Prediction, Predictions, batch_entry, count, event_of, rows_of
 from fenchel.predict.images import ImageFiles
 from fenchel.predict.reading import Batch, first_usable, in_batches, of_shape, read_ahead
@@ -175,18 +175,12 @@ class Run:
             return Predictions()
         inputs = batch.inputs().to(self.choices.device)
         with _explained(self.adapter, inputs):
-            return self._compared(inputs, is_last)
-
-    def _compared(self, inputs: Tensor, is_last: bool) -> Predictions:
-        adapter = self.adapter
-        adapted = Prediction.of(scores_of(adapter, adapter(inputs)))
-        if not self._compares(adapted, is_last):
-            return Predictions(adapted)
-        source = Prediction.of(scores_of(adapter, adapter.source_prediction(inputs)))
-        if not adapter.state.parameters:
-            return Predictions(adapted, source)
-        unmoved = scores_of(adapter, adapter.unmoved_prediction(inputs))
-        return Predictions(adapted, source, Prediction.of(unmoved))
+            return predicted(
+                self.adapter,
+                self.adapter.settings.logits,
+                inputs,
+                compares=lambda adapted: self._compares(adapted, is_last),
+            )
 
     def _compares(self, adapted: Prediction, is_last: bool) -> bool:
         if self.choices.source_predictions != "auto":
@@ -251,14 +245,6 @@ def files_of(rows: Path, log: Path | None) -> list[Path]:
     return list(dict.fromkeys(every))
 
 
-def scores_of(adapter: Adapter, output: Any) -> Tensor:
-    """The scores (samples, classes) in a model's output; one score means two classes."""
-    scores = adapter.settings.logits(output)
-    if scores.ndim != 2:
-        raise ValueError(f"image predictions need scores (N, classes); got {tuple(scores.shape)}.")
-    return torch.cat([-scores, scores], dim=-1) if scores.shape[-1] == 1 else scores
-
-
 @dataclass(frozen=True)
 class FirstLook:
     """What one image tells before a run begins: the number of classes, and what looks wrong with it."""
@@ -272,7 +258,7 @@ def first_look(adapter: Adapter, images: ImageFiles, device: str = "cpu") -> Fir
     picture = first_usable(images, range(len(images)))
     inputs = Batch((picture,)).inputs().to(device)
     with _explained(adapter, inputs):
-        scores = scores_of(adapter, adapter.source_prediction(inputs))
+        scores = scores_in(adapter.source_prediction(inputs), adapter.settings.logits)
     return FirstLook(scores.shape[-1], suspicious_inputs(inputs))
 
 

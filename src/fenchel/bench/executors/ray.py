@@ -7,9 +7,6 @@ worker or a node dies; the driver's store takes whichever result comes first.
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 import traceback
 from functools import lru_cache
 from typing import Any, final
@@ -28,10 +25,9 @@ from fenchel.bench.sources import (
     opened_model,
     remembering,
 )
+from fenchel.cluster import Cluster, imported
 from fenchel.data.stream import Shift
 from fenchel.models import Checkpoint
-
-CONNECTING_SECONDS = 10.0
 
 
 @final
@@ -46,29 +42,15 @@ class Ray(Executor):
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
         super().__init__(workers, address)
-        self._ray = _imported()
-        self._owns_cluster = not self._ray.is_initialized()
-        if self._owns_cluster:
-            self._start(address)
-        was_there = address is not None or not self._owns_cluster
-        if workers is None and was_there:
-            self.workers = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        self._cluster = Cluster.joined(address, cpus=self.workers)
+        self._ray = self._cluster.ray
+        if workers is None and self._cluster.was_there:
+            self.workers = self._cluster.cpus
         self.capacity = 2 * self.workers  # one under way and one on its way for each
         self._models: dict[tuple[Any, ...], Any] = {}
         self._data: dict[tuple[Any, ...], Any] = {}
         self._jobs: dict[Any, Job] = {}
         self._lost: list[Record] = []
-
-    def _start(self, address: str | None) -> None:
-        if address is None:
-            # Ray requires a token file in the home folder even on a cluster of this process alone.
-            os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-            where: dict[str, Any] = {"address": "local", "num_cpus": self.workers}
-            where |= {"include_dashboard": False}
-        else:
-            _check_reachable(address)
-            where = {"address": address}
-        self._ray.init(**where, log_to_driver=False, logging_level="ERROR")
 
     def submit(self, job: Job) -> None:
         gpus = 1 if job.device.startswith("cuda") else 0
@@ -116,8 +98,7 @@ class Ray(Executor):
         for reference in self._jobs:
             self._ray.cancel(reference, force=True)
         self._jobs = {}
-        if self._owns_cluster:
-            self._ray.shutdown()
+        self._cluster.leave()
 
 
 def run_shipped(job: Job, references: list[Any]) -> Record:
@@ -135,35 +116,11 @@ def run_shipped(job: Job, references: list[Any]) -> Record:
 
 @lru_cache(maxsize=KEPT_MODELS)
 def _fetched_checkpoint(reference: Any, device: str) -> tuple[Checkpoint, str]:
-    checkpoint, digest = _imported().get(reference)
+    checkpoint, digest = imported().get(reference)
     checkpoint.model.to(device)
     return checkpoint, digest
 
 
 @lru_cache(maxsize=KEPT_SHIFTS)
 def _fetched_shift(source: ShiftSource, reference: Any) -> Shift:
-    return remembering(source.made_of(_imported().get(reference)))
-
-
-def _check_reachable(address: str) -> None:
-    """Refuse an address at which nothing listens; Ray itself would try for minutes."""
-    place = re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address)
-    if place is None:
-        return  # "auto" and the like
-    try:
-        socket.create_connection((place[1], int(place[2])), CONNECTING_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise ConnectionError(
-            f"a Ray cluster must listen at its address; nobody answers at {address!r} ({error}). Start one "
-            "with 'ray start --head', or leave --ray-address out to start Ray here."
-        ) from error
-
-
-def _imported() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise ImportError(
-            "the ray executor needs Ray, which is not installed. Run: pip install 'fenchel[ray]'"
-        ) from error
-    return ray
+    return remembering(source.made_of(imported().get(reference)))

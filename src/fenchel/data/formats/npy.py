@@ -40,7 +40,7 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
             for member in archive.infolist():
                 name = member.filename.removesuffix(".npy")
                 with archive.open(member) as stream:
-                    arrays[name] = _member(stream, member.file_size)
+                    arrays[name] = npy_array(stream, member.file_size)
     except FileNotFoundError:
         raise
     except Exception as error:  # as above, and all that zip can raise
@@ -48,8 +48,8 @@ def read_npz(path: Path) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def _member(stream: Any, size: int) -> npt.NDArray[Any]:
-    """One array of an archive; its header may not promise more than the member holds."""
+def npy_array(stream: Any, size: int) -> npt.NDArray[Any]:
+    """The array of numbers in a stream of `size` bytes; its header may not promise more than they hold."""
     version = np.lib.format.read_magic(stream)
     header = {
         (1, 0): np.lib.format.read_array_header_1_0,

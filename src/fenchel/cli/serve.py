@@ -1,0 +1,280 @@
+"""`fenchel serve`: many streams of images on one network, over HTTP."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fenchel.cli import completion
+from fenchel.cli.adapting import number_or_text
+from fenchel.cli.console import err, out, pick_device, print_json
+from fenchel.cli.model_options import (
+    MODELS_HELP,
+    LogitsOption,
+    ParametersOption,
+    TrainedWithOption,
+    WeightsOption,
+    from_here,
+    own_code_from_here,
+    selected_parameters,
+    where_logits_are,
+)
+
+_MODEL, _ADAPTATION, _STREAMS, _NETWORK = "Model", "Adaptation", "Streams", "Network"
+_ASKING_SECONDS = 0.2
+
+
+def serve(
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            rich_help_panel=_MODEL,
+            autocompletion=completion.models_and_zoo,
+            help=MODELS_HELP,
+        ),
+    ],
+    weights: WeightsOption = None,
+    trained_with: TrainedWithOption = None,
+    classes: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_MODEL,
+            help="The names of the classes: one per line, or JSON.",
+            show_default="the checkpoint's",
+        ),
+    ] = None,
+    logits: LogitsOption = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_MODEL, help="For models that expect normalised images: 0.49,0.48,0.45"
+        ),
+    ] = None,
+    std: Annotated[str | None, typer.Option(rich_help_panel=_MODEL, help="With --mean.")] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_MODEL,
+            help="Resize the short side of pictures and cut a centre square of this size.",
+        ),
+    ] = None,
+    gray: Annotated[
+        bool, typer.Option("--gray", rich_help_panel=_MODEL, help="Read pictures with one channel.")
+    ] = False,
+    method: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_ADAPTATION,
+            autocompletion=completion.methods,
+            help="See `fenchel list methods`; options follow: hard:threshold=0.9.",
+        ),
+    ] = "conjugate",
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_ADAPTATION,
+            help="What the method's authors published for a data set, such as cifar10.",
+        ),
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_ADAPTATION,
+            help="sgd or adam.",
+            show_default="the method's own, or sgd",
+        ),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, rich_help_panel=_ADAPTATION, show_default="the method's own, or 0.001"
+        ),
+    ] = None,
+    statistics: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_ADAPTATION,
+            help="batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 or note:4.",
+            show_default="the method's own, or batch",
+        ),
+    ] = None,
+    parameters: ParametersOption = None,
+    source_predictions: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|always|never",
+            rich_help_panel=_ADAPTATION,
+            help="When the source model predicts too. auto: now and then, and where something looks wrong.",
+        ),
+    ] = "auto",
+    store: Annotated[
+        Path,
+        typer.Option(rich_help_panel=_STREAMS, help="The folder in which the streams are kept."),
+    ] = Path("streams"),
+    replicas: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            rich_help_panel=_STREAMS,
+            help="Processes that share the streams; each stream stays with one of them.",
+        ),
+    ] = 1,
+    resident: Annotated[
+        int,
+        typer.Option(
+            min=1, rich_help_panel=_STREAMS, help="States that a replica keeps in memory."
+        ),
+    ] = 100,
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            rich_help_panel=_STREAMS,
+            help="Images of one stream that are learnt together at most, from requests that wait.",
+        ),
+    ] = 64,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            rich_help_panel=_STREAMS,
+            help="Seconds that a request waits for others of its stream.",
+        ),
+    ] = 0.0,
+    save_every: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            rich_help_panel=_STREAMS,
+            help="Save a stream after every so many batches. With more than 1, the last ones are lost when "
+            "a replica dies.",
+        ),
+    ] = 1,
+    torch_threads: Annotated[
+        int, typer.Option(min=1, rich_help_panel=_STREAMS, help="Threads of torch per replica.")
+    ] = 1,
+    host: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_NETWORK,
+            help="The address to listen at; 0.0.0.0 lets other machines in.",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, rich_help_panel=_NETWORK)] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel=_NETWORK,
+            help="A file with the token that clients must send.",
+            show_default="the variable FENCHEL_TOKEN, or none",
+        ),
+    ] = None,
+    most_bytes: Annotated[
+        int, typer.Option(min=1, rich_help_panel=_NETWORK, help="Bytes per request.")
+    ] = 16 * 2**20,
+    most_images: Annotated[
+        int, typer.Option(min=1, rich_help_panel=_NETWORK, help="Images per request.")
+    ] = 256,
+    most_waiting: Annotated[
+        int,
+        typer.Option(min=1, rich_help_panel=_NETWORK, help="Requests of one stream that may wait."),
+    ] = 8,
+    most_streams: Annotated[
+        int, typer.Option(min=1, rich_help_panel=_NETWORK, help="Streams that there may be.")
+    ] = 100_000,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_NETWORK,
+            help="A Ray cluster, such as auto or HOST:PORT.",
+            show_default="Ray is started here",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option()] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    json: Annotated[
+        bool, typer.Option("--json", help="Print where the service is as JSON, when it answers.")
+    ] = False,
+) -> None:
+    """Serve many streams of images on one network, each adapted by itself; on Ray Serve.
+
+    A page with the health of the streams is at the address itself, and what can be asked at /docs.
+    Ctrl-C ends the service; the same command goes on with the same streams. See docs/scale.md.
+
+    [bold]Examples[/bold]
+
+        fenchel serve --model zoo:cifar10-resnet26-poly --store streams --replicas 2
+
+        curl -H 'Content-Type: image/png' --data-binary @photo.png localhost:8000/v1/streams/north/predict
+    """
+    from fenchel.plugins import loaded_plugins
+    from fenchel.predict import interruptible, read_classes
+    from fenchel.predict.opening import Adaptation
+    from fenchel.serve.deployment import require_serve, start
+    from fenchel.serve.limits import Limits
+    from fenchel.serve.service import Service, token_from
+
+    require_serve()
+    service = Service(
+        adaptation=Adaptation(
+            model=from_here(model),
+            weights=None if weights is None else weights.resolve(),
+            trained_with=None if trained_with is None else own_code_from_here(trained_with),
+            logits=where_logits_are(logits),
+            mean=mean,
+            std=std,
+            method=method,
+            settings=settings,
+            optimizer=optimizer,
+            learning_rate=learning_rate,
+            statistics=number_or_text(statistics),
+            parameters=None if parameters is None else selected_parameters(parameters),
+            size=size,
+            gray=gray,
+            seed=seed,
+            device=pick_device(device),
+        ),
+        classes=None if classes is None else read_classes(classes),
+        store=store.resolve(),
+        replicas=replicas,
+        resident=resident,
+        batch_size=batch_size,
+        wait=wait,
+        save_every=save_every,
+        torch_threads=torch_threads,
+        source_predictions=source_predictions,  # type: ignore[arg-type]
+        limits=Limits(
+            request_bytes=most_bytes,
+            images=most_images,
+            waiting=most_waiting,
+            streams=most_streams,
+        ),
+        host=host,
+        port=port,
+        token=token_from(token_file),
+        plugins=loaded_plugins(),
+    )
+    if not service.is_local and service.token is None:
+        err.print(
+            f"warning: whoever reaches {host} may use this service. Set a token: --token-file FILE.",
+            style="yellow",
+            soft_wrap=True,
+        )
+    service.adaptation.open()  # a mistake in the options is told here, not in a log of Ray
+    err.print("starting Ray Serve ...", highlight=False)
+    with interruptible() as interruption:
+        running = start(service, address=ray_address)
+        try:
+            if json:
+                print_json({"url": running.url, "store": str(service.store), "replicas": replicas})
+            else:
+                out.print(f"serving at {running.url}", highlight=False, soft_wrap=True)
+            while not interruption:
+                time.sleep(_ASKING_SECONDS)
+        finally:
+            err.print("stopping ...", highlight=False)
+            running.stop()

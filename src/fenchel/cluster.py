@@ -1,0 +1,75 @@
+"""Ray, for whoever computes on a cluster: one that is there already, or one started on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+CONNECTING_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A connection to Ray. `leave` ends what this process started, and nothing else."""
+
+    ray: Any
+    """The package itself."""
+    owned: bool
+    """Whether this process made the connection."""
+    was_there: bool
+    """Whether the cluster is older than the connection."""
+
+    @staticmethod
+    def joined(address: str | None, *, cpus: int, wanted_by: str = "the ray executor") -> Cluster:
+        """The cluster at `address`, the one that this process has joined already, or a new one here."""
+        ray = imported(wanted_by)
+        if ray.is_initialized():
+            return Cluster(ray, owned=False, was_there=True)
+        if address is None:
+            # Ray requires a token file in the home folder even on a cluster of this process alone.
+            os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+            where: dict[str, Any] = {"address": "local", "num_cpus": cpus}
+            where |= {"include_dashboard": False}
+        else:
+            _check_reachable(address)
+            where = {"address": address}
+        ray.init(**where, log_to_driver=False, logging_level="ERROR")
+        return Cluster(ray, owned=True, was_there=address is not None)
+
+    @property
+    def cpus(self) -> int:
+        """How many processors the cluster has."""
+        return max(1, int(self.ray.cluster_resources().get("CPU", 1)))
+
+    def leave(self) -> None:
+        """Let go of the cluster; one that was started here ends."""
+        if self.owned:
+            self.ray.shutdown()
+
+
+def imported(wanted_by: str = "the ray executor", extra: str = "ray") -> Any:
+    """The package, or what to install."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError(
+            f"{wanted_by} needs Ray, which is not installed. Run: pip install 'fenchel[{extra}]'"
+        ) from error
+    return ray
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address at which nothing listens; Ray itself would try for minutes."""
+    place = re.fullmatch(r"(?:ray://)?([^:/]+):(\d+)", address)
+    if place is None:
+        return  # "auto" and the like
+    try:
+        socket.create_connection((place[1], int(place[2])), CONNECTING_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(
+            f"a Ray cluster must listen at its address; nobody answers at {address!r} ({error}). Start one "
+            "with 'ray start --head', or leave --ray-address out to start Ray here."
+        ) from error

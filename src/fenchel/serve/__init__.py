@@ -1,0 +1,1 @@
+"""Streams served over HTTP on Ray Serve: `fenchel serve`."""

@@ -1,0 +1,149 @@
+"""The states of streams on the disk: one safetensors file per stream, whole or absent, in one folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fenchel.files import digest_of, locked, read_described, safetensors_bytes, write_atomically
+
+FORMAT = "fenchel-stream-1"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+def check_name(name: object) -> str:
+    """The name of a stream, if it may be one.
+
+    >>> check_name("camera-7.north")
+    'camera-7.north'
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a stream's name is a string; got {type(name).__name__}. Pass str(...).")
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(
+            "a stream's name has 1 to 100 letters (a to z), digits, dots, hyphens and underscores; got "
+            f"{name[:100]!r}. Choose another name."
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class StreamFile:
+    """All that is kept of a stream.
+
+    Attributes:
+        network: names the network that the state belongs to.
+        notes: whatever the owner of the stream keeps beside its state, as JSON has it.
+        tensors: the state.
+    """
+
+    name: str
+    network: str
+    mode: str = "adapting"
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+
+    def to_bytes(self) -> bytes:
+        """The content of the file."""
+        # The format sorts tensors and stores rows. Methods draw numbers entry by entry, and kernels choose by
+        # how memory lies, so both come back as they were.
+        strides = {
+            name: list(tensor.stride())
+            for name, tensor in self.tensors.items()
+            if not tensor.is_contiguous()
+        }
+        described = {
+            "format": FORMAT,
+            "name": self.name,
+            "network": self.network,
+            "mode": self.mode,
+            "notes": self.notes,
+            "order": list(self.tensors),
+            "strides": strides,
+        }
+        return safetensors_bytes(self.tensors, {"fenchel": json.dumps(described)})
+
+    @staticmethod
+    def read(path: Path) -> StreamFile:
+        """The inverse of `to_bytes`."""
+        described, tensors = read_described(
+            path,
+            what="the state of a stream",
+            form=FORMAT,
+            remedy="Forget the stream, or bring its file back.",
+        )
+        for name, strides in described["strides"].items():
+            laid = torch.empty_strided(tensors[name].shape, strides, dtype=tensors[name].dtype)
+            tensors[name] = laid.copy_(tensors[name])
+        tensors = {name: tensors[name] for name in described["order"]}
+        kept = {key: described[key] for key in ("name", "network", "mode", "notes")}
+        return StreamFile(**kept, tensors=tensors)
+
+
+class StreamStore:
+    """A folder of streams. Files are named by a digest, so a name never becomes a path.
+
+    `owner` is the part of the folder's streams that this process has to itself, in the words of whoever
+    divides them: two processes never hold one owner at a time, on systems that lock files.
+    """
+
+    def __init__(self, folder: Path, *, owner: str = "streams", seconds: float = 0.0) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock = locked(folder / f"{owner}.lock", seconds=seconds)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"a folder of streams belongs to one process at a time; another one has {folder}. End it, or "
+                "use another folder."
+            ) from error
+
+    def file(self, name: str) -> Path:
+        """Where the stream of that name is kept."""
+        return self.folder / f"{digest_of(name)}.safetensors"
+
+    def write(self, stream: StreamFile) -> None:
+        """Keep a stream, in the place of what was there."""
+        write_atomically(self.file(stream.name), stream.to_bytes())
+
+    def read(self, name: str) -> StreamFile | None:
+        """The stream of that name, if there is one."""
+        path = self.file(name)
+        if not path.is_file():
+            return None
+        found = StreamFile.read(path)
+        if found.name != name:
+            raise ValueError(
+                f"the file of stream {name!r} must be about it; {path} is about {found.name!r}. Forget the "
+                "stream, or bring its file back."
+            )
+        return found
+
+    def remove(self, name: str) -> None:
+        """Forget the stream of that name."""
+        self.file(name).unlink(missing_ok=True)
+
+    def notes(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The name and the notes of every stream whose file can be read; states are not loaded."""
+        from safetensors import SafetensorError, safe_open
+
+        for path in sorted(self.folder.glob("*.safetensors")):
+            try:
+                with safe_open(path, framework="pt") as opened:
+                    described = json.loads((opened.metadata() or {})["fenchel"])
+                name, notes = described["name"], described["notes"]
+            except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+                continue  # told when that stream is wanted
+            if path == self.file(name):
+                yield name, notes
+
+    def close(self) -> None:
+        """Let others have the folder."""
+        self._lock.close()

@@ -1,0 +1,202 @@
+"""What one replica answers, keeps and forgets, without any HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fenchel.serve.engine import Engine
+from fenchel.serve.limits import Limits, Refused
+from fenchel.serve.reading import Images
+from fenchel.serve.record import POINTS, Record
+from fenchel.serve.service import Service
+from fenchel.streams import StreamStore
+
+Engines = Callable[..., Engine]
+SECONDS = 60.0
+
+
+def images(count: int = 4, seed: int = 0) -> Images:
+    values = np.random.default_rng(seed).integers(0, 256, (count, 8, 8, 3), np.uint8)
+    return Images(tuple(f"{seed}-{place}" for place in range(count)), values)
+
+
+def asked(engine: Engine, name: str, key: str, given: Images) -> dict[str, Any]:
+    return engine.submit(name, key, given).result(SECONDS)
+
+
+def test_answers_are_those_of_the_stream_run_by_itself(service: Service, engines: Engines) -> None:
+    engine = engines(replace(service, source_predictions="always"))
+    session = engine.adapter.session()
+    for seed in range(3):
+        given = images(seed=seed)
+        inputs = torch.from_numpy(given.values).permute(0, 3, 1, 2).float() / 255
+        expected = session(inputs).softmax(-1)
+        source = session.source_prediction(inputs).softmax(-1)
+        answer = asked(engine, "north", f"key-{seed}", given)
+        asked(engine, "south", f"key-{seed}", images(seed=seed + 10))
+        rows = answer["predictions"]
+        assert [row["image"] for row in rows] == list(given.names)
+        assert [row["prediction"] for row in rows] == expected.argmax(-1).tolist()
+        assert [row["confidence"] for row in rows] == expected.amax(-1).tolist()
+        assert [row["source_prediction"] for row in rows] == source.argmax(-1).tolist()
+        assert (answer["batch"], answer["event"]) == (seed + 1, "updated")
+        assert answer["health"]["samples"] == 4 * (seed + 1)
+
+
+def test_the_source_is_asked_on_the_first_batch_and_seldom_after(
+    service: Service, engines: Engines
+) -> None:
+    engine = engines(service)
+    said = [
+        asked(engine, "one", str(n), images(seed=n))["predictions"][0]["source_name"]
+        for n in range(3)
+    ]
+    assert said[0] is not None
+    assert said[1:] == [None, None]
+
+
+def test_a_request_that_comes_again_is_answered_as_before_and_not_learnt_twice(
+    service: Service, engines: Engines
+) -> None:
+    engine = engines(service)
+    first = asked(engine, "one", "key", images())
+    assert asked(engine, "one", "key", images()) == first
+    assert engine.describe("one")["batches"] == 1
+    engine.close()
+    again = engines(service)  # after the death of a replica, from the store
+    assert asked(again, "one", "key", images()) == first
+    assert again.describe("one")["batches"] == 1
+
+
+def test_requests_that_wait_together_are_one_batch(service: Service, engines: Engines) -> None:
+    engine = engines(replace(service, batch_size=8, wait=SECONDS))
+    futures = [engine.submit("one", str(n), images(seed=n)) for n in (0, 1)]
+    answers = [future.result(SECONDS) for future in futures]
+    assert [answer["batch"] for answer in answers] == [1, 1]
+    assert [answer["predictions"][0]["image"] for answer in answers] == ["0-0", "1-0"]
+    assert engine.describe("one")["samples"] == 8
+
+
+def test_all_is_on_the_disk_before_it_is_acknowledged(service: Service, engines: Engines) -> None:
+    engine = engines(service)
+    asked(engine, "one", "key", images())
+    (notes,) = dict(engine.streams.store.notes()).values()
+    assert notes["summary"]["batches"] == 1
+
+
+def test_what_cannot_be_saved_did_not_happen(
+    service: Service, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engines(service)
+    asked(engine, "one", "0", images())
+    with monkeypatch.context() as patch:
+
+        def full(self: StreamStore, stream: object) -> None:
+            raise OSError("No space left on device")
+
+        patch.setattr(StreamStore, "write", full)
+        with pytest.raises(OSError):
+            asked(engine, "one", "1", images(seed=1))
+        assert engine.describe("one")["batches"] == 1
+    answer = asked(engine, "one", "1", images(seed=1))
+    assert answer["batch"] == 2
+
+
+def test_what_the_network_cannot_take_is_refused_and_touches_nothing(
+    service: Service, engines: Engines
+) -> None:
+    engine = engines(service)
+    wrong = Images(("a",), np.zeros((1, 5, 8, 8), np.float32))
+    with pytest.raises(Refused, match="the network cannot take") as refused:
+        asked(engine, "one", "key", wrong)
+    assert refused.value.status == 422
+    with pytest.raises(Refused) as missing:
+        engine.describe("one")
+    assert missing.value.status == 404
+    assert engine.streams.names() == []
+
+
+def test_images_that_are_not_finite_are_left_out_and_said_so(
+    service: Service, engines: Engines
+) -> None:
+    engine = engines(service)
+    values = np.random.default_rng(0).random((3, 3, 8, 8), np.float32)
+    values[1] = np.nan
+    rows = asked(engine, "one", "key", Images(("a", "b", "c"), values))["predictions"]
+    assert [row["prediction"] is None for row in rows] == [False, True, False]
+    assert "not finite" in rows[1]["reason"]
+    assert engine.describe("one")["left_out"] == 1
+
+
+def test_there_are_no_more_streams_than_there_may_be(service: Service, engines: Engines) -> None:
+    engine = engines(replace(service, limits=Limits(streams=1)))
+    asked(engine, "one", "key", images())
+    with pytest.raises(Refused, match="at most 1 streams") as refused:
+        engine.submit("two", "key", images())
+    assert refused.value.status == 429
+    asked(engine, "one", "next", images())
+
+
+def test_a_reset_keeps_counters_and_answers(service: Service, engines: Engines) -> None:
+    engine = engines(service)
+    first = asked(engine, "one", "0", images())
+    told = engine.reset("one")
+    assert (told["resets"], told["batches"]) == (1, 1)
+    assert asked(engine, "one", "0", images()) == first
+    again = asked(engine, "one", "1", images())
+    confidences = [[row["confidence"] for row in each["predictions"]] for each in (first, again)]
+    assert confidences[0] == confidences[1]
+
+
+def test_the_course_covers_the_whole_stream_with_few_points(
+    service: Service, engines: Engines
+) -> None:
+    engine = engines(replace(service, save_every=1000))
+    for number in range(POINTS + 10):
+        asked(engine, "one", str(number), images(2, seed=number))
+    told = engine.describe("one")
+    batches = [point["batch"] for point in told["course"]]
+    assert len(batches) <= POINTS
+    assert batches[0] <= 2
+    assert batches[-1] >= POINTS + 9
+    (row,) = engine.overview(5, course=True)["streams"]
+    assert row["course"] == told["course"]
+
+
+def test_a_record_comes_back_as_it_was(service: Service, engines: Engines) -> None:
+    engine = engines(service)
+    for number in range(3):
+        asked(engine, "one", str(number), images(30, seed=number))
+    with engine.streams.held("one") as stream:
+        notes = stream.notes
+    assert Record.from_plain(notes).to_plain() == notes
+    assert notes["monitor"]["compared"]  # enough images were compared for a verdict
+
+
+def test_replicas_share_the_names_and_the_store(service: Service, engines: Engines) -> None:
+    two = replace(service, replicas=2)
+    names = [f"s-{number}" for number in range(20)]
+    shares = [[name for name in names if two.replica_of(name) == number] for number in (0, 1)]
+    assert all(len(share) > 3 for share in shares)
+    first, second = engines(two, 0), engines(two, 1)
+    asked(first, shares[0][0], "key", images())
+    asked(second, shares[1][0], "key", images())
+    first.close()
+    second.close()
+    alone = engines(service)  # another number of replicas goes on with all of them
+    assert set(alone.streams.names()) == {shares[0][0], shares[1][0]}
+    assert alone.describe(shares[1][0])["batches"] == 1
+
+
+def test_no_file_lies_outside_the_store(service: Service, engines: Engines, tmp_path: Path) -> None:
+    before = {path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts}
+    asked(engines(service), "..", "key", images())
+    after = {path for path in tmp_path.rglob("*") if "__pycache__" not in path.parts} - before
+    assert all(path == service.store or service.store in path.parents for path in after)

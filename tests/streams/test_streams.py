@@ -1,0 +1,244 @@
+"""Many streams by name: each as if it were alone, most of them on the disk."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fenchel
+from fenchel.adapters import AdaptationWarning, Adapter
+from fenchel.streams import StreamStore
+
+BATCHES, SIZE = 4, 20
+
+
+def network(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4)
+    )
+
+
+def adapter(method: str = "conjugate", **options: Any) -> Adapter:
+    return fenchel.adapt(
+        network(), trained_with="poly:epsilon=2", method=method, learning_rate=0.05, **options
+    )
+
+
+def batches(seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(BATCHES, SIZE, 3, 8, 8, generator=generator)
+
+
+def alone(adapted: Adapter, seed: int) -> list[Tensor]:
+    session = adapted.session()
+    return [session(batch) for batch in batches(seed)]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("conjugate", {"optimizer": "adam"}),
+        ("conjugate", {"statistics": 0.2}),
+        ("eta", {"margin": 1.0}),
+        ("cotta", {"input_range": (0.0, 1.0), "views": 2}),
+    ],
+    ids=["adam", "mix", "eta", "cotta"],
+)
+def test_streams_in_threads_and_on_disk_equal_their_serial_runs_bit_for_bit(
+    tmp_path: Path, method: str, options: dict[str, Any]
+) -> None:
+    count, threads = 12, 8
+    adapted = adapter(method, **options)
+    expected = [alone(adapted, seed) for seed in range(count)]
+    steps = [seed for seed in range(count) for _ in range(BATCHES)]
+    random.Random(0).shuffle(steps)
+    found: list[list[Tensor]] = [[] for _ in range(count)]
+    turns, lock = iter(steps), threading.Lock()
+    in_order = [threading.Lock() for _ in range(count)]
+
+    def work() -> None:
+        while True:
+            with lock:
+                seed = next(turns, None)
+            if seed is None:
+                return
+            with in_order[seed]:  # a stream's own batches come in order; streams in any
+                found[seed].append(streams(f"s-{seed}", batches(seed)[len(found[seed])]))
+
+    with fenchel.Streams(adapted, folder=tmp_path, resident=3) as streams:
+        with ThreadPoolExecutor(threads) as pool:
+            for future in [pool.submit(work) for _ in range(threads)]:
+                future.result()
+        assert streams.in_memory <= 3
+        assert {streams.health(name).batches for name in streams.names()} == {BATCHES}
+    for mine, theirs in zip(found, expected, strict=True):
+        assert all(map(torch.equal, mine, theirs))
+
+
+def test_streams_survive_their_process_with_their_modes(tmp_path: Path) -> None:
+    adapted = adapter(optimizer="adam")
+    expected = alone(adapted, 0)
+    with fenchel.Streams(adapted, folder=tmp_path) as streams:
+        for batch in batches(0)[:2]:
+            streams("north", batch)
+        streams("south", batches(1)[0])
+        with streams.held("south") as stream:
+            stream.session.freeze()
+            stream.notes["seen"] = [1, 2]
+    with fenchel.Streams(adapter(optimizer="adam"), folder=tmp_path) as streams:
+        assert streams.names() == ["north", "south"]
+        assert all(map(torch.equal, [streams("north", x) for x in batches(0)[2:]], expected[2:]))
+        assert streams.health("south").mode == "frozen"
+        with streams.held("south") as stream:
+            assert stream.notes == {"seen": [1, 2]}
+
+
+def test_the_order_of_memory_comes_back_too(tmp_path: Path) -> None:
+    """Kernels choose by it, so that bits depend on it."""
+    model = network().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    adapted = fenchel.adapt(model, trained_with="cross-entropy", parameters="all")
+    with fenchel.Streams(adapted, folder=tmp_path, resident=1) as streams:
+        streams("one", batches(0)[0])
+        with streams.held("one") as stream:
+            before = {name: tensor.stride() for name, tensor in stream.session.state_dict().items()}
+        streams("two", batches(1)[0])
+        with streams.held("one") as stream:
+            after = {name: tensor.stride() for name, tensor in stream.session.state_dict().items()}
+    assert before == after
+    assert before["parameters.0.weight"] != torch.empty(8, 3, 3, 3).stride()
+
+
+def test_memory_is_flat_however_many_streams_there_are(tmp_path: Path) -> None:
+    adapted = adapter()
+    with fenchel.Streams(adapted, folder=tmp_path, resident=2) as streams:
+        for number in range(30):
+            streams(f"s-{number}", batches(number)[0])
+        gc.collect()
+        assert streams.in_memory == 2
+        assert len(adapted._sessions) == 3  # with the adapter's own
+        assert len(streams._places) == 2
+        assert len(streams) == 30
+
+
+def test_a_stream_that_fails_touches_no_other_and_leaves_no_trace(tmp_path: Path) -> None:
+    adapted = adapter()
+    expected = alone(adapted, 0)
+    with fenchel.Streams(adapted, folder=tmp_path, resident=1) as streams:
+        found = []
+        for batch in batches(0):
+            found.append(streams("good", batch))
+            with pytest.raises(RuntimeError):
+                streams("bad", torch.rand(SIZE, 5, 8, 8))
+            streams("mad", batch * float("nan"))
+        assert all(map(torch.equal, found, expected))
+        assert streams.names() == ["good", "mad"]
+        assert streams.health("mad").left_out == SIZE * BATCHES
+        with pytest.raises(ValueError, match="there is none called 'bad'"):
+            streams.health("bad")
+
+
+def test_a_file_that_cannot_be_used_stops_its_own_stream_alone(tmp_path: Path) -> None:
+    adapted = adapter()
+    with fenchel.Streams(adapted, folder=tmp_path) as streams:
+        for name in ("whole", "cut"):
+            streams(name, batches(0)[0])
+        file = streams.store.file("cut")
+    file.write_bytes(file.read_bytes()[:-7])
+    with fenchel.Streams(adapted, folder=tmp_path) as streams:
+        with pytest.raises(ValueError, match="is not whole"):
+            streams("cut", batches(0)[1])
+        assert streams.health("whole").batches == 1
+        streams.forget("cut")
+        assert streams.names() == ["whole"]
+        streams("cut", batches(0)[0])
+        assert streams.health("cut").batches == 1
+
+
+def test_states_of_another_network_are_refused(tmp_path: Path) -> None:
+    with fenchel.Streams(adapter(), folder=tmp_path) as streams:
+        streams("one", batches(0)[0])
+    other = fenchel.adapt(network(seed=1), trained_with="poly:epsilon=2", learning_rate=0.05)
+    with (
+        fenchel.Streams(other, folder=tmp_path) as streams,
+        pytest.raises(ValueError, match="belongs to another network"),
+    ):
+        streams("one", batches(0)[0])
+
+
+def test_a_folder_has_one_owner_at_a_time(tmp_path: Path) -> None:
+    with fenchel.Streams(adapter(), folder=tmp_path) as streams:
+        with pytest.raises(ValueError, match="belongs to one process at a time"):
+            fenchel.Streams(adapter(), folder=tmp_path)
+        fenchel.Streams(adapter(), folder=tmp_path, owner="another-half").close()
+        streams("one", batches(0)[0])
+    with pytest.raises(RuntimeError, match="were closed"):
+        streams("one", batches(0)[0])
+
+
+def test_a_full_disk_keeps_states_in_memory_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapted = adapter()
+    expected = alone(adapted, 0)
+
+    def full(self: StreamStore, stream: object) -> None:
+        raise OSError("No space left on device")
+
+    with fenchel.Streams(adapted, folder=tmp_path, resident=1) as streams:
+        found = [streams("one", batches(0)[0])]
+        with monkeypatch.context() as patch:
+            patch.setattr(StreamStore, "write", full)
+            with pytest.warns(AdaptationWarning, match="'one' stays in memory"):
+                streams("two", batches(1)[0])
+        found += [streams("one", batch) for batch in batches(0)[1:]]
+    assert all(map(torch.equal, found, expected))
+
+
+def test_a_reset_is_that_of_one_stream(tmp_path: Path) -> None:
+    with fenchel.Streams(adapter(), resident=1) as streams:
+        first = streams("one", batches(0)[0])
+        streams("two", batches(0)[0])
+        streams.reset("one")
+        assert torch.equal(streams("one", batches(0)[0]), first)
+        assert (streams.health("one").resets, streams.health("two").resets) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a" * 101, "../up", "a/b", "a\\b", "a b", "ä", "a\n", "\0", "%2e%2e/x"]
+)
+def test_names_that_could_be_anything_else_are_refused(tmp_path: Path, name: str) -> None:
+    with fenchel.Streams(adapter(), folder=tmp_path / "store") as streams:
+        with pytest.raises(ValueError, match="a stream's name has"):
+            streams(name, batches(0)[0])
+        with pytest.raises(TypeError, match="is a string"):
+            streams(7, batches(0)[0])  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.rglob("*")] == ["store", "streams.lock"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "-", "a.B_c-9", "CON"])
+def test_odd_names_are_names_and_never_paths(tmp_path: Path, name: str) -> None:
+    with fenchel.Streams(adapter(), folder=tmp_path / "store") as streams:
+        streams(name, batches(0)[0])
+        assert streams.names() == [name]
+    files = {path.name for path in tmp_path.rglob("*.safetensors")}
+    assert len(files) == 1
+    assert files == {path.name for path in (tmp_path / "store").glob("*.safetensors")}
+
+
+def test_many_requests_of_one_stream_are_one_batch() -> None:
+    adapted = adapter()
+    whole = adapted.session()(batches(0)[0])
+    with fenchel.Streams(adapted) as streams, streams.gathering(most=SIZE, wait=60.0) as gathered:
+        futures = [gathered.submit("one", part) for part in batches(0)[0].split(4)]
+        answers = [future.result(timeout=60) for future in futures]
+        assert streams.health("one").batches == 1
+    assert torch.equal(torch.cat(answers), whole)
