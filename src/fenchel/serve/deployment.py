@@ -11,7 +11,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import IO, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from fenchel.cluster import Cluster, imported
@@ -39,8 +38,7 @@ class Replica:
     ) -> Reply:
         """See `Engine.submit`."""
         try:
-            # What Ray hands over is read-only and may be shared; torch wants its own.
-            future = self.engine.submit(name, key, Images(names, np.array(values)))
+            future = self.engine.submit(name, key, Images(names, values))
             return 200, await asyncio.wrap_future(future)
         except Refused as refused:
             return refused.status, refused.message

@@ -94,7 +94,7 @@ class Engine:
                 429,
                 f"there may be at most {self.limits.streams} streams, and there are. Use one of them.",
             )
-        samples = torch.from_numpy(images.values)
+        samples = torch.tensor(images.values)  # a copy: others may own these bytes
         try:
             return self._batches.submit(name, samples, _About(key, images.names))
         except TooBusy as error:
