@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,8 @@ class Client:
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
         }
-        return asyncio.run(self._asked(scope, chunks or [body]))
+        with ThreadPoolExecutor(1) as pool:  # the browser's tests have a loop in their own thread
+            return pool.submit(asyncio.run, self._asked(scope, chunks or [body])).result()
 
     async def _asked(self, scope: dict[str, Any], chunks: list[bytes]) -> Answer:
         waiting = list(chunks)

@@ -1,0 +1,140 @@
+"""The service on Ray Serve: real replicas, real HTTP, real deaths."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray")
+pytest.importorskip("fastapi", reason="needs fastapi: pip install 'fenchel[serve]'")
+
+from conftest import NETWORK
+from fuzzed_requests import fuzzed
+from hammered_service import ask, faults, hammer, process_of
+
+from fenchel.predict.opening import Adaptation
+from fenchel.serve.deployment import Running, start
+from fenchel.serve.limits import Limits
+from fenchel.serve.service import Service
+
+# Ray Serve uses what its own libraries call old, and leaves sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+NPY = "application/x-npy"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Two replicas on two states of memory each; started once for all tests of the module."""
+    folder = tmp_path_factory.mktemp("service")
+    (folder / "network.py").write_text(NETWORK)
+    service = Service(
+        adaptation=Adaptation(
+            model=f"{folder / 'network.py'}:build",
+            trained_with="cross-entropy",
+            learning_rate=0.05,
+            statistics="source",
+        ),
+        store=folder / "store",
+        replicas=2,
+        resident=2,
+        limits=Limits(seconds=60.0),
+        port=free_port(),
+    )
+    started = start(service)
+    yield started
+    started.stop()
+
+
+def images(seed: int = 0) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.random.default_rng(seed).integers(0, 256, (4, 8, 8, 3), np.uint8))
+    return file.getvalue()
+
+
+def test_streams_go_on_after_the_death_of_their_replica(running: Running) -> None:
+    service = running.service
+    name = next(n for n in map("death-{}".format, range(9)) if service.replica_of(n) == 0)
+    target = f"/v1/streams/{name}/predict"
+    first = ask(running, "POST", target, images(0), Content_Type=NPY, Idempotency_Key="first")
+    assert first[0] == 200, first
+    process = process_of(running, 0)
+    assert process is not None
+    os.kill(process, signal.SIGKILL)
+    # Sent again, it is known; sent anew, it waits for the replica, and the stream goes on.
+    again = ask(running, "POST", target, images(0), Content_Type=NPY, Idempotency_Key="first")
+    assert again == first
+    status, answer = ask(running, "POST", target, images(1), Content_Type=NPY)
+    assert (status, answer["batch"]) == (200, 2)
+    alone = replace(service, store=service.store.parent / "alone").engine()
+    try:
+        values = [np.load(io.BytesIO(images(seed))) for seed in (0, 1)]
+        from fenchel.serve.reading import Images
+
+        for seed, value in enumerate(values):
+            given = Images(tuple("0123"), value)
+            expected = alone.submit(name, str(seed), given).result(60)
+    finally:
+        alone.close()
+    assert answer["predictions"] == expected["predictions"]
+
+
+def test_no_answer_is_lost_or_crossed_while_replicas_die(running: Running) -> None:
+    """The full size, 32 clients for a minute: full_size.py."""
+    told = hammer(running, clients=6, streams=8, seconds=5.0, kill_every=2.0)
+    assert faults(running, told) == []
+    assert told.kills >= 1
+    assert sum(len(requests) for requests in told.acknowledged.values()) > 20
+
+
+def test_fuzzed_requests_reach_the_real_service(running: Running) -> None:
+    before = set(running.service.store.parent.iterdir())
+    for seed in range(60):
+        request = fuzzed(seed)
+        headers = {name: value for name, value in request.headers.items() if value.isascii()}
+        status, _ = ask(running, request.method, request.target, request.body, **headers)
+        assert status < 500, (seed, request)
+    assert set(running.service.store.parent.iterdir()) - before <= {
+        running.service.store.parent / "__pycache__"
+    }
+
+
+def test_the_rest_of_the_service_answers_too(running: Running) -> None:
+    ask(running, "POST", "/v1/streams/rest/predict", images(), Content_Type=NPY)
+    assert ask(running, "POST", "/v1/streams/rest/reset")[1]["resets"] == 1
+    status, text = ask(running, "GET", "/metrics")
+    assert status == 200
+    assert 'fenchel_stream_batches_total{stream="rest"} 1' in text
+    assert "fenchel_replica_up" in text
+    assert ask(running, "GET", "/docs")[0] == ask(running, "GET", "/")[0] == 200
+    with pytest.raises(ValueError, match="belongs to one service at a time"):
+        start(running.service)
+
+
+def test_only_this_machine_is_served(running: Running) -> None:
+    """Nothing listens at other addresses of this machine."""
+    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    for address in others - {"127.0.0.1"}:
+        if address.startswith("127."):
+            continue
+        with pytest.raises(OSError):
+            socket.create_connection((str(address), running.service.port), 2).close()
+    assert Path(running.service.store / "service.lock").exists()
