@@ -1,8 +1,8 @@
 """The promises of docs/scale.md at their full size: minutes each, so they are no part of the suite.
 
-    python tests/serve/full_size.py streams   # 200 streams on 20 resident states, 8 threads, random order
-    python tests/serve/full_size.py service   # 32 clients for a minute, a replica killed every 10 seconds
-    python tests/serve/full_size.py requests  # 10,000 fuzzed requests to the real service
+python tests/serve/full_size.py streams   # 200 streams on 20 resident states, 8 threads, random order
+python tests/serve/full_size.py service   # 32 clients for a minute, a replica killed every 10 seconds
+python tests/serve/full_size.py requests  # 10,000 fuzzed requests to the real service
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from conftest import NETWORK
 from fuzzed_requests import fuzzed
 from hammered_service import ask, faults, hammer
 
 import fenchel
+from conftest import NETWORK
 from fenchel.models import resnet26
 from fenchel.predict.opening import Adaptation
 from fenchel.serve.deployment import Running, start

@@ -113,7 +113,11 @@ def _client(running: Running, told: Told, number: int, streams: int, end: float)
             ),
         )
         told.seconds.append(time.monotonic() - began)
-        said = answer and (answer["stream"], answer["key"], [p["image"] for p in answer["predictions"]])
+        said = answer and (
+            answer["stream"],
+            answer["key"],
+            [p["image"] for p in answer["predictions"]],
+        )
         if said != (stream, key, names):
             told.wrong.append(f"{(stream, key, names)} was answered by {said}")
         told.acknowledged[stream][key] = size
@@ -157,5 +161,7 @@ def faults(running: Running, told: Told) -> list[str]:
         status, now = ask(running, "GET", f"/v1/streams/{stream}")
         images, batches = sum(requests.values()), len(requests)
         if status != 200 or now["samples"] != images or not 0 < now["batches"] <= batches:
-            found.append(f"{stream}: {images} images in {batches} requests were told, it says {now}")
+            found.append(
+                f"{stream}: {images} images in {batches} requests were told, it says {now}"
+            )
     return found

@@ -13,11 +13,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs fastapi: pip install 'fenchel[serve]'")
-uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn: pip install 'fenchel[serve]'")
-
 from conftest import Client, client_of, npy, pixels
-
 from fenchel.serve.engine import Engine
 from fenchel.serve.service import Service
 
@@ -29,6 +25,7 @@ FAULTS = (Path(__file__).parents[1] / "page_faults.js").read_text(encoding="utf-
 @contextmanager
 def listening(app: Any) -> Iterator[str]:
     """The address of an application that a real server runs in a thread."""
+    uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn: pip install 'fenchel[serve]'")
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -12,14 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("ray")
-pytest.importorskip("fastapi", reason="needs fastapi: pip install 'fenchel[serve]'")
-
-from conftest import NETWORK
 from fuzzed_requests import fuzzed
 from hammered_service import ask, faults, hammer, process_of
 
+from conftest import NETWORK
 from fenchel.predict.opening import Adaptation
 from fenchel.serve.deployment import Running, start
 from fenchel.serve.limits import Limits
@@ -44,6 +40,8 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Two replicas on two states of memory each; started once for all tests of the module."""
+    pytest.importorskip("ray")
+    pytest.importorskip("fastapi", reason="needs fastapi: pip install 'fenchel[serve]'")
     folder = tmp_path_factory.mktemp("service")
     (folder / "network.py").write_text(NETWORK)
     service = Service(

@@ -46,11 +46,18 @@ class StreamCall:
 
     def of(self, share: Share) -> StreamCall:
         """The same call for one share of the images, with files of its own."""
-        paths = {
-            name: getattr(self, name) for name in ("out_file", "log", "report", "save_adapted")
-        }
-        own = {name: share.file(path) for name, path in paths.items() if path is not None}
-        return replace(self, share=share, **own)
+
+        def own(path: Path | None) -> Path | None:
+            return None if path is None else share.file(path)
+
+        return replace(
+            self,
+            share=share,
+            out_file=share.file(self.out_file),
+            log=own(self.log),
+            report=own(self.report),
+            save_adapted=own(self.save_adapted),
+        )
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def read_picture(
     mode: str = "RGB",
     *,
     content: bytes | None = None,
-    formats: Sequence[str] | None = None,
+    formats: tuple[str, ...] | None = None,
 ) -> Images:
     """One file as uint8 (H, W, C), C = 3 for mode RGB and 1 for mode L.
 

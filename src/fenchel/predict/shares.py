@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fenchel.predict.images import ImageFiles, read_images
 
@@ -59,13 +61,13 @@ def share_per_folder(images: Path) -> list[Share]:
     return [Share(folder.name, folder) for folder in folders]
 
 
-def _chosen(images: ImageFiles, places: np.ndarray[tuple[int], np.dtype[np.int64]]) -> ImageFiles:
-    def read(index: int) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+def _chosen(images: ImageFiles, places: npt.NDArray[np.int64]) -> ImageFiles:
+    def read(index: int) -> npt.NDArray[Any]:
         return images.read(int(places[index]))
 
     return replace(
         images,
-        names=[images.names[place] for place in places],
+        names=[images.names[place] for place in places.tolist()],
         read=read,
         labels=None if images.labels is None else images.labels[places],
         folder_of=None if images.folder_of is None else images.folder_of[places],

@@ -24,7 +24,8 @@ from fenchel.serve.page import api_page, streams_page
 from fenchel.serve.reading import ImageReader, Images
 from fenchel.streams import check_name
 
-MOST_SHOWN = 200
+MOST_SHOWN, MOST_COUNTED = 200, 1000
+"""Streams of a page, and of the metrics."""
 RETRY_AFTER_SECONDS = 1
 _KEY = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _OPEN = ("/", "/docs", "/openapi.json", "/healthz")
@@ -47,9 +48,52 @@ class Backend(Protocol):
         """What each replica tells of its streams; None where one does not answer."""
 
 
+class Endpoints:
+    """What is done for each call of the service."""
+
+    def __init__(self, backend: Backend, reader: ImageReader) -> None:
+        self.backend, self.reader = backend, reader
+        self.statuses: Counter[int] = Counter()
+
+    async def predict(self, name: str, request: Request) -> dict[str, Any]:
+        """Adapt a stream to images and predict them. A name that is new begins a new stream."""
+        name, key = _checked_name(name), _key_of(request)
+        body = await _bounded_body(request, self.reader.limits)
+        kind = request.headers.get("content-type", "")
+        images = await asyncio.to_thread(self.reader.read, kind, body)
+        return await self.backend.predict(name, key, images)
+
+    async def describe(self, name: str) -> dict[str, Any]:
+        """The verdict on a stream, its counters, and their course over its batches."""
+        return await self.backend.describe(_checked_name(name))
+
+    async def reset(self, name: str) -> dict[str, Any]:
+        """Let a stream begin again from the source model; its counters go on."""
+        return await self.backend.reset(_checked_name(name))
+
+    async def overview(self, limit: int = 50) -> dict[str, Any]:
+        """The streams that were used last, with their course."""
+        shown = max(1, min(limit, MOST_SHOWN))
+        replicas = await self.backend.overview(shown, course=True)
+        rows = [row for replica in replicas if replica for row in replica["streams"]]
+        rows.sort(key=lambda row: -row["time"])
+        known = sum(replica["known"] for replica in replicas if replica)
+        up = [replica is not None for replica in replicas]
+        return {"streams": rows[:shown], "known": known, "replicas": up}
+
+    async def metrics(self) -> Response:
+        """All counters, as Prometheus reads them."""
+        replicas = await self.backend.overview(MOST_COUNTED, course=False)
+        text = metrics.prometheus_text(replicas, self.statuses)
+        return Response(text, media_type=metrics.CONTENT_TYPE)
+
+    async def alive(self) -> dict[str, str]:
+        """Whether the service answers at all."""
+        return {"status": "ok"}
+
+
 def make_app(backend: Backend, reader: ImageReader, *, token: str | None = None) -> FastAPI:
     """The application. With a `token`, all that tells of streams needs `Authorization: Bearer <token>`."""
-    limits = reader.limits
     app = FastAPI(
         title="fenchel serve",
         version=__version__,
@@ -57,9 +101,28 @@ def make_app(backend: Backend, reader: ImageReader, *, token: str | None = None)
         docs_url=None,  # FastAPI's own page loads its scripts from elsewhere
         redoc_url=None,
     )
-    statuses: Counter[int] = Counter()
+    does = Endpoints(backend, reader)
+    for method, path, endpoint, about in (
+        ("POST", "/v1/streams/{name}/predict", does.predict, openapi.PREDICT),
+        ("GET", "/v1/streams/{name}", does.describe, openapi.DESCRIBE),
+        ("POST", "/v1/streams/{name}/reset", does.reset, openapi.RESET),
+        ("GET", "/v1/streams", does.overview, openapi.OVERVIEW),
+        ("GET", "/metrics", does.metrics, {"response_class": PlainTextResponse}),
+        ("GET", "/healthz", does.alive, {"summary": "Alive"}),
+    ):
+        app.add_api_route(path, endpoint, methods=[method], **about)
 
-    @app.middleware("http")
+    async def streams() -> str:
+        return streams_page()
+
+    async def docs() -> str:
+        return api_page(app.openapi())
+
+    for path, page in (("/", streams), ("/docs", docs)):
+        app.add_api_route(path, page, response_class=HTMLResponse, include_in_schema=False)
+    for kind, refuse in _REFUSALS.items():
+        app.add_exception_handler(kind, refuse)
+
     async def guarded(
         request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
@@ -72,72 +135,31 @@ def make_app(backend: Backend, reader: ImageReader, *, token: str | None = None)
             response = _refusal(refused)
         except ClientDisconnect:
             response = _refusal(Refused(400, "the client went away before its request was whole."))
-        statuses[response.status_code] += 1
+        does.statuses[response.status_code] += 1
         return response
 
-    @app.exception_handler(Refused)
-    async def refuse(request: Request, refused: Refused) -> Response:
-        return _refusal(refused)
-
-    @app.exception_handler(HTTPException)
-    async def refuse_plainly(request: Request, error: HTTPException) -> Response:
-        return _refusal(Refused(error.status_code, str(error.detail)))
-
-    @app.exception_handler(RequestValidationError)
-    async def refuse_arguments(request: Request, error: RequestValidationError) -> Response:
-        told = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()[:3])
-        return _refusal(Refused(422, told))
-
-    @app.post("/v1/streams/{name}/predict", **openapi.PREDICT)
-    async def predict(name: str, request: Request) -> dict[str, Any]:
-        """Adapt a stream to images and predict them. A name that is new begins a new stream."""
-        name, key = _checked_name(name), _key_of(request)
-        body = await _bounded_body(request, limits)
-        kind = request.headers.get("content-type", "")
-        images = await asyncio.to_thread(reader.read, kind, body)
-        return await backend.predict(name, key, images)
-
-    @app.get("/v1/streams/{name}", **openapi.DESCRIBE)
-    async def describe(name: str) -> dict[str, Any]:
-        """The verdict on a stream, its counters, and their course over its batches."""
-        return await backend.describe(_checked_name(name))
-
-    @app.post("/v1/streams/{name}/reset", **openapi.RESET)
-    async def reset(name: str) -> dict[str, Any]:
-        """Let a stream begin again from the source model; its counters go on."""
-        return await backend.reset(_checked_name(name))
-
-    @app.get("/v1/streams", **openapi.OVERVIEW)
-    async def overview(limit: int = 50) -> dict[str, Any]:
-        """The streams that were used last, with their course."""
-        replicas = await backend.overview(max(1, min(limit, MOST_SHOWN)), course=True)
-        rows = [row for replica in replicas if replica for row in replica["streams"]]
-        rows.sort(key=lambda row: -row["time"])
-        known = sum(replica["known"] for replica in replicas if replica)
-        up = [replica is not None for replica in replicas]
-        return {"streams": rows[: max(1, min(limit, MOST_SHOWN))], "known": known, "replicas": up}
-
-    @app.get("/metrics", response_class=PlainTextResponse, summary="Metrics")
-    async def tell_metrics() -> Response:
-        """All counters, as Prometheus reads them."""
-        replicas = await backend.overview(1000, course=False)
-        text = metrics.prometheus_text(replicas, statuses)
-        return Response(text, media_type=metrics.CONTENT_TYPE)
-
-    @app.get("/healthz", summary="Alive")
-    async def alive() -> dict[str, str]:
-        """Whether the service answers at all."""
-        return {"status": "ok"}
-
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def page() -> str:
-        return streams_page()
-
-    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
-    async def docs() -> str:
-        return api_page(app.openapi())
-
+    app.middleware("http")(guarded)
     return app
+
+
+async def _refuse(request: Request, refused: Any) -> Response:
+    return _refusal(refused)
+
+
+async def _refuse_plainly(request: Request, error: Any) -> Response:
+    return _refusal(Refused(error.status_code, str(error.detail)))
+
+
+async def _refuse_arguments(request: Request, error: Any) -> Response:
+    told = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()[:3])
+    return _refusal(Refused(422, f"{told}."))
+
+
+_REFUSALS: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
+    Refused: _refuse,
+    HTTPException: _refuse_plainly,
+    RequestValidationError: _refuse_arguments,
+}
 
 
 def _refusal(refused: Refused) -> Response:
@@ -179,7 +201,7 @@ def _checked_name(name: str) -> str:
 
 def _key_of(request: Request) -> str:
     """What names the request, so that it can be sent again without being learnt twice."""
-    key = request.headers.get("idempotency-key")
+    key: str | None = request.headers.get("idempotency-key")
     if key is None:
         return uuid.uuid4().hex
     if _KEY.fullmatch(key) is None:

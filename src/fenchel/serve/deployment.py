@@ -158,9 +158,7 @@ class Running:
 
     def stop(self) -> None:
         """End the service; every state is in the store."""
-        from ray import serve
-
-        serve.shutdown()
+        require_serve().shutdown()
         self.cluster.leave()
         self.lock.close()
 
@@ -199,11 +197,10 @@ def require_serve() -> Any:
 
 
 def _run(service: Service) -> None:
-    from ray import serve
-
+    serve = require_serve()
     limits = service.limits
     # Ray's own queues are bounded as well; ours refuse first, and say why.
-    bounds = {
+    bounds: dict[str, Any] = {
         "max_ongoing_requests": 2 * limits.all_waiting,
         "max_queued_requests": 2 * limits.all_waiting,
         "health_check_period_s": 1.0,

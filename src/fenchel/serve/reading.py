@@ -124,7 +124,7 @@ class ImageReader:
 
 def _pixels(content: bytes) -> int:
     with Image.open(io.BytesIO(content), formats=DECODERS) as picture:
-        return picture.width * picture.height
+        return int(picture.width) * int(picture.height)
 
 
 def _tried(name: str, decode: Callable[[bytes], Decoded], content: bytes) -> Decoded:
