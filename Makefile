@@ -56,13 +56,14 @@ unit: $(VENV)/.ready-dev browser  ## run the tests alone
 	@$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # The numbers of docs/performance.md; the machine should have nothing else to do.
-BENCHMARKS := label memory scaling train meta runner corruptions predict methods
+BENCHMARKS := label memory scaling train meta runner corruptions predict methods streams
 bench: $(VENV)/.ready-dev  ## measure speed and memory (as ratios, within one run)
 	@echo "==> benchmarks/step.py"
 	@$(BIN)/python benchmarks/step.py --retain --json benchmarks/results/step.json
 	@for name in $(BENCHMARKS); do echo "==> benchmarks/$$name.py"; \
 	  $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json || exit 1; done
 	@$(BIN)/python benchmarks/page.py
+	@$(BIN)/python benchmarks/page.py --page docs/scale.md
 
 results: $(VENV)/.ready-dev  ## write docs/results.md and the tables under results/ from the published cells
 	@echo "==> results/publish.py"

@@ -22,6 +22,7 @@ COLUMNS = {
     "train": {"model", "share_of_bare_speed"},
     "runner": {"cells", "outside_share"},
     "methods": {"method", "forward", "backward", "of_tent", "predicted", "counted"},
+    "streams": {"streams", "states", "milliseconds_a_batch", "of_one_session", "state_bytes"},
 }
 STARTING = {
     "step": {"network", "way", "cpu_seconds", "of_naive_step", "of_bare_with_same_memory"},
@@ -140,3 +141,5 @@ def test_documentation_is_what_the_generator_makes_of_the_results() -> None:
     assert page.filled(text, results, page.errors(ROOT / "results" / "less-work.csv")) == text
     named = {name for _, name, _ in page.PLACE.findall(text)}
     assert {"step", "memory", "label", "scaling", "figure", "less-work"} <= named
+    text = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    assert page.filled(text, results, "") == text

@@ -51,6 +51,7 @@ def furnish(folder: Path) -> None:
     random = np.random.default_rng(0)
     _write_data(folder / "home" / "data", random)
     _write_photos(folder / "photos", random)
+    _write_cameras(folder / "cameras", random)
     np.save(folder / "digits.npy", random.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8))
     _write_code(folder)
     for place, loss in {"runs/poly": "poly:epsilon=6", "runs/ce": "cross-entropy"}.items():
@@ -94,6 +95,14 @@ def _write_photos(folder: Path, random: np.random.Generator) -> None:
     for name in ("cat", "dog"):
         (folder / name).mkdir(parents=True)
         for number in range(10):
+            pixels = random.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+
+
+def _write_cameras(folder: Path, random: np.random.Generator) -> None:
+    for name in ("north", "south"):
+        (folder / name).mkdir(parents=True)
+        for number in range(20):
             pixels = random.integers(0, 256, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
 

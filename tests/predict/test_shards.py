@@ -16,8 +16,6 @@ import pytest
 from fenchel.predict import read_images
 from fenchel.predict.shares import equal_shares
 
-from conftest import Command, Digits  # isort: skip
-
 EACH = ("--batch-size", "32", "--learning-rate", "0.01", "--log", "log.jsonl")
 
 
@@ -31,13 +29,11 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("shuffle", [True, False, None])
-def test_shares_are_the_pile_in_its_order(digits: Digits, shuffle: bool | None) -> None:
+def test_shares_are_the_pile_in_its_order(digits: Any, shuffle: bool | None) -> None:
     folder = digits.folder / "digits"
     read: dict[str, Any] = {"size": None, "mode": "L"}
     whole = read_images(folder, **read)
-    parts = [
-        share.read(**read, shuffle=shuffle, seed=3) for share in equal_shares(folder, 4)
-    ]
+    parts = [share.read(**read, shuffle=shuffle, seed=3) for share in equal_shares(folder, 4)]
     order = whole.order(shuffle=shuffle, seed=3)
     names = [part.names[place] for part in parts for place in part.order(shuffle=shuffle, seed=3)]
     assert names == [whole.names[place] for place in order]
@@ -47,7 +43,7 @@ def test_shares_are_the_pile_in_its_order(digits: Digits, shuffle: bool | None) 
 
 
 def test_a_shard_equals_a_run_of_its_images_alone(
-    digits: Digits, command: Command, tmp_path: Path
+    digits: Any, command: Any, tmp_path: Path
 ) -> None:
     command(*digits.call("flat", *EACH, "--shards", "3", "--no-shuffle", "--json"))
     told = command.json()["streams"]
@@ -65,7 +61,7 @@ def test_a_shard_equals_a_run_of_its_images_alone(
     assert Path("alone.csv").read_bytes() == Path("predictions-1-of-3.csv").read_bytes()
 
 
-def test_one_stream_per_folder(digits: Digits, command: Command, tmp_path: Path) -> None:
+def test_one_stream_per_folder(digits: Any, command: Any, tmp_path: Path) -> None:
     cameras = tmp_path / "cameras"
     for place, name in enumerate(sorted((digits.folder / "flat").iterdir())[:128]):
         folder = cameras / ("north" if place % 2 else "south")
@@ -81,7 +77,7 @@ def test_one_stream_per_folder(digits: Digits, command: Command, tmp_path: Path)
 
 
 def test_ray_actors_write_the_files_of_serial_runs_even_when_one_is_killed(
-    digits: Digits, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    digits: Any, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray")
     files = []
@@ -142,7 +138,7 @@ def _writes_to(process: Path, folder: Path) -> bool:
     ids=["one-stream", "unknown", "both", "at-once", "no-folders"],
 )
 def test_mistakes_about_streams_are_told_in_options(
-    digits: Digits, command: Command, options: tuple[str, ...], told: str
+    digits: Any, command: Any, options: tuple[str, ...], told: str
 ) -> None:
     command(*digits.call("flat", *options))
     assert command.code == 2

@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from fuzzed_requests import fuzzed
 from hammered_service import ask, faults, hammer
+from served_network import NETWORK
 
 import fenchel
-from conftest import NETWORK
 from fenchel.models import resnet26
 from fenchel.predict.opening import Adaptation
 from fenchel.serve.deployment import Running, start

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from fuzzed_requests import fuzzed
 from PIL import Image
+from served_network import CLASSES, Client, client_of, npy, pixels
 
-from conftest import CLASSES, Client, client_of, npy, pixels
 from fenchel.serve.engine import Engine
 from fenchel.serve.limits import Limits
 from fenchel.serve.service import Service, token_from

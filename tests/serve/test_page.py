@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served_network import Client, client_of, npy, pixels
 
-from conftest import Client, client_of, npy, pixels
 from fenchel.serve.engine import Engine
 from fenchel.serve.service import Service
 

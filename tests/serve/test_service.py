@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from fuzzed_requests import fuzzed
 from hammered_service import ask, faults, hammer, process_of
+from served_network import NETWORK
 
-from conftest import NETWORK
 from fenchel.predict.opening import Adaptation
 from fenchel.serve.deployment import Running, start
 from fenchel.serve.limits import Limits

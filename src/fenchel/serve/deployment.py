@@ -8,6 +8,7 @@ Ray Serve starts it again, and the streams go on from the store; meanwhile their
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -198,6 +199,7 @@ def require_serve() -> Any:
 
 def _run(service: Service) -> None:
     serve = require_serve()
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     limits = service.limits
     # Ray's own queues are bounded as well; ours refuse first, and say why.
     bounds: dict[str, Any] = {
