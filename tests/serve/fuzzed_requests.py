@@ -33,7 +33,7 @@ PATHS = (
     "/v1/streams/{}/reset",
     "/v1/streams/{}/nothing",
 )
-METHODS = ("POST", "POST", "POST", "POST", "GET", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH")
+METHODS = (*["POST"] * 40, "GET", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH")
 TYPES = (
     *("application/x-npy", "application/octet-stream", "image/png", "image/jpeg", "image/tiff"),
     *("multipart/form-data; boundary=b", "multipart/form-data", "multipart/form-data; boundary="),

@@ -102,11 +102,28 @@ def test_what_cannot_be_saved_did_not_happen(
             raise OSError("No space left on device")
 
         patch.setattr(StreamStore, "write", full)
-        with pytest.raises(OSError):
+        with pytest.raises(Refused, match="No space left") as refused:
             asked(engine, "one", "1", images(seed=1))
+        assert refused.value.status == 507
         assert engine.describe("one")["batches"] == 1
     answer = asked(engine, "one", "1", images(seed=1))
     assert answer["batch"] == 2
+
+
+def test_a_damaged_file_is_told_to_those_who_ask_for_its_stream(
+    service: Service, engines: Engines
+) -> None:
+    engine = engines(service)
+    asked(engine, "good", "0", images())
+    asked(engine, "bad", "0", images())
+    file = engine.streams.store.file("bad")
+    engine.close()
+    file.write_bytes(file.read_bytes()[:-9])
+    again = engines(service)
+    assert again.describe("good")["batches"] == 1
+    with pytest.raises(Refused, match="is not whole") as refused:
+        asked(again, "bad", "1", images())
+    assert refused.value.status == 409
 
 
 def test_what_the_network_cannot_take_is_refused_and_touches_nothing(

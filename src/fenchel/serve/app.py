@@ -107,8 +107,8 @@ def make_app(backend: Backend, reader: ImageReader, *, token: str | None = None)
         ("GET", "/v1/streams/{name}", does.describe, openapi.DESCRIBE),
         ("POST", "/v1/streams/{name}/reset", does.reset, openapi.RESET),
         ("GET", "/v1/streams", does.overview, openapi.OVERVIEW),
-        ("GET", "/metrics", does.metrics, {"response_class": PlainTextResponse}),
-        ("GET", "/healthz", does.alive, {"summary": "Alive"}),
+        ("GET", "/metrics", does.metrics, {**openapi.METRICS, "response_class": PlainTextResponse}),
+        ("GET", "/healthz", does.alive, openapi.ALIVE),
     ):
         app.add_api_route(path, endpoint, methods=[method], **about)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,14 +103,14 @@ class Engine:
 
     def describe(self, name: str) -> dict[str, Any]:
         """The health of a stream, its counters and its course."""
-        with self._held(name) as stream:
+        with self._known(name) as stream:
             record = Record.from_plain(stream.notes)
             record.sum_up(stream.session.health())
             return {"stream": name, **record.summary, "course": record.course}
 
     def reset(self, name: str) -> dict[str, Any]:
         """Let a stream begin again from the source model; its counters go on."""
-        with self._held(name) as stream:
+        with self._known(name) as stream:
             stream.session.reset()
             kept = Record.from_plain(stream.notes)
             record = Record(course=kept.course, stride=kept.stride, answers=kept.answers)
@@ -142,7 +143,7 @@ class Engine:
 
     def _answer(self, name: str, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Learn from the requests that are new as one batch, save, and answer all of them."""
-        with self.streams.held(name) as stream:
+        with self._held(name) as stream:
             record = Record.from_plain(stream.notes)
             new = {r.about.key: r for r in requests if r.about.key not in record.answers}
             if new:
@@ -231,11 +232,25 @@ class Engine:
         except ValueError as error:
             raise Refused(422, str(error)) from None
 
-    def _held(self, name: str) -> Any:
+    @contextmanager
+    def _known(self, name: str) -> Iterator[Stream]:
+        """The stream of that name, which must be there."""
         self._check(name)
         if name not in self.streams:
             raise Refused(404, f"a stream begins with its first images; there is no {name!r} yet.")
-        return self.streams.held(name)
+        with self._held(name) as stream:
+            yield stream
+
+    @contextmanager
+    def _held(self, name: str) -> Iterator[Stream]:
+        """The stream of that name; what is wrong with its file is told to whoever asks for it."""
+        try:
+            with self.streams.held(name) as stream:
+                yield stream
+        except ValueError as error:
+            raise Refused(409, str(error)) from error
+        except OSError as error:
+            raise Refused(507, f"the state of {name!r} cannot be kept ({error}).") from error
 
 
 def _as_network_takes(samples: torch.Tensor) -> torch.Tensor:

@@ -15,10 +15,12 @@ _REASONS = {
     400: "The request is not whole, or a header is wrong.",
     401: "The token is missing or wrong.",
     404: "There is no such stream.",
+    409: "The file of the stream cannot be used.",
     413: "Too many bytes, images or pixels.",
     415: "The images have another type.",
     422: "A name that is none, or something that is no image, or none that the network takes.",
     429: "There are as many streams as there may be.",
+    507: "The state cannot be written.",
     503: "Too busy, or a replica is starting again: send the request again, with the same Idempotency-Key.",
 }
 
@@ -79,7 +81,7 @@ PREDICT: dict[str, Any] = {
                 "health": _object(_HEALTH),
             },
         ),
-        **_refusals(400, 401, 413, 415, 422, 429, 503),
+        **_refusals(400, 401, 409, 413, 415, 422, 429, 503, 507),
     },
     "openapi_extra": {
         "parameters": [
@@ -105,14 +107,14 @@ DESCRIBE: dict[str, Any] = {
     "summary": "Health",
     "responses": {
         **_answer("The stream.", {"stream": "string", **_HEALTH, "course": _COURSE}),
-        **_refusals(401, 404, 422, 503),
+        **_refusals(401, 404, 409, 422, 503),
     },
 }
 RESET: dict[str, Any] = {
     "summary": "Reset",
     "responses": {
         **_answer("The stream after it.", {"stream": "string", **_HEALTH}),
-        **_refusals(401, 404, 422, 503),
+        **_refusals(401, 404, 409, 422, 503),
     },
 }
 OVERVIEW: dict[str, Any] = {
@@ -126,6 +128,14 @@ OVERVIEW: dict[str, Any] = {
                 "replicas": {"type": "array", "items": {"type": "boolean"}},
             },
         ),
-        **_refusals(401),
+        **_refusals(401, 422),
     },
+}
+METRICS: dict[str, Any] = {
+    "summary": "Metrics",
+    "responses": {200: {"description": "Plain text, one number per line."}, **_refusals(401)},
+}
+ALIVE: dict[str, Any] = {
+    "summary": "Alive",
+    "responses": {200: {"description": "It does."}},
 }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fenchel.streams.gathering import MicroBatches, Request, TooBusy
 from fenchel.streams.store import StreamFile, StreamStore, check_name
-from fenchel.streams.streams import Stream, Streams
+from fenchel.streams.stream import Stream
+from fenchel.streams.streams import Streams
 
 __all__ = [
     "MicroBatches",

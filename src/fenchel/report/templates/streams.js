@@ -21,11 +21,13 @@
     return element;
   }
 
+  const topOf = (course, signal, high) => high ?? Math.max(1e-9, ...course.map((point) => point[signal] ?? 0));
+
   // One line over the points that have a value, and below it one bar per point, as high as its verdict is good.
   function drawn(course, signal, low, high, label) {
     const svg = made("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": label });
     const known = course.filter((point) => point[signal] !== null);
-    const top = high ?? Math.max(1e-9, ...known.map((point) => point[signal]));
+    const top = topOf(course, signal, high);
     const step = 100 / Math.max(1, course.length - 1);
     const at = (point) => [course.indexOf(point) * step, 1 + 30 * (1 - (point[signal] - low) / (top - low))];
     const path = known.map((point, place) => (place ? "L" : "M") + at(point).map((x) => x.toFixed(2)).join(" ")).join("");
@@ -68,7 +70,8 @@
       return made("figure", { class: "chart" },
         made("figcaption", {}, made("b", {}, label), made("span", {}, "now " + now)),
         drawn(stream.course, signal, low, high, label + ", now " + now),
-        made("figcaption", { class: "soft" }, made("span", {}, "batch " + first), made("span", {}, "batch " + final)));
+        made("figcaption", { class: "soft" }, made("span", {}, "batch " + first),
+          made("span", {}, `${low} to ${topOf(stream.course, signal, high).toFixed(2)}`), made("span", {}, "batch " + final)));
     });
     find("#course .charts").replaceChildren(...charts);
   }
