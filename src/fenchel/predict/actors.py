@@ -110,7 +110,13 @@ class _Crew(Generic[Item, Result]):
         place, actor = self._at_work.pop(reference)
         try:
             return place, self._ray.get(reference)
-        except self._ray.exceptions.RayActorError:
+        except self._ray.exceptions.RayActorError as error:
+            if error.actor_init_failed:
+                last = str(error).strip().splitlines()[-1].strip()
+                raise OSError(
+                    f"an actor must find fenchel and the folder {os.getcwd()} where it runs; it said: "
+                    f"{last}. Install the same version there, and share the folder."
+                ) from error
             self._deaths[place] += 1
             if self._deaths[place] == ATTEMPTS:
                 raise OSError(
