@@ -206,6 +206,12 @@ def test_replicas_share_the_names_and_the_store(service: Service, engines: Engin
     asked(first, shares[0][0], "key", images())
     asked(second, shares[1][0], "key", images())
     first.close()
+    first = engines(two, 0)  # started again, it knows its own streams alone
+    assert first.streams.names() == [shares[0][0]]
+    assert [row["stream"] for row in first.overview()["streams"]] == [shares[0][0]]
+    with pytest.raises(Refused, match="belongs to another process"):
+        asked(first, shares[1][0], "next", images())
+    first.close()
     second.close()
     alone = engines(service)  # another number of replicas goes on with all of them
     assert set(alone.streams.names()) == {shares[0][0], shares[1][0]}

@@ -184,7 +184,7 @@ def serve(
         typer.Option(min=1, rich_help_panel=_NETWORK, help="Requests of one stream that may wait."),
     ] = 8,
     most_streams: Annotated[
-        int, typer.Option(min=1, rich_help_panel=_NETWORK, help="Streams that there may be.")
+        int, typer.Option(min=1, rich_help_panel=_NETWORK, help="Streams that a replica may have.")
     ] = 100_000,
     ray_address: Annotated[
         str | None,

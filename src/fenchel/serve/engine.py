@@ -93,7 +93,7 @@ class Engine:
         if name not in self.streams and len(self.streams) >= self.limits.streams:
             raise Refused(
                 429,
-                f"there may be at most {self.limits.streams} streams, and there are. Use one of them.",
+                f"a replica has at most {self.limits.streams} streams, and this one has. Use one of them.",
             )
         samples = torch.tensor(images.values)  # a copy: others may own these bytes
         try:

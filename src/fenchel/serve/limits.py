@@ -16,7 +16,7 @@ class Limits:
         images: per request.
         pixels: of all pictures of a request together, as they are before they are resized.
         waiting: requests of one stream that may wait; `all_waiting` those of a replica.
-        streams: how many there may be; names come from clients, and every stream takes a file.
+        streams: how many a replica may have; names come from clients, and every stream takes a file.
         seconds: until a request is answered.
     """
 

@@ -73,6 +73,7 @@ class Service:
             folder=self.store,
             resident=self.resident,
             owner=f"replica-{number}-of-{self.replicas}",
+            owns=lambda name: self.replica_of(name) == number,
             seconds=FORMER_OWNER_SECONDS,
         )
         return Engine(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,12 +90,20 @@ class StreamFile:
 class StreamStore:
     """A folder of streams. Files are named by a digest, so a name never becomes a path.
 
-    `owner` is the part of the folder's streams that this process has to itself, in the words of whoever
-    divides them: two processes never hold one owner at a time, on systems that lock files.
+    Several processes may share a folder. Then each is an `owner` by another name, and `owns` tells which
+    streams are its own. Two processes are never one owner at a time, on systems that lock files: the
+    second one waits for `seconds`, and is refused.
     """
 
-    def __init__(self, folder: Path, *, owner: str = "streams", seconds: float = 0.0) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        owner: str = "streams",
+        owns: Callable[[str], bool] = lambda name: True,
+        seconds: float = 0.0,
+    ) -> None:
+        self.folder, self.owns = folder, owns
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._lock = locked(folder / f"{owner}.lock", seconds=seconds)
@@ -115,6 +123,8 @@ class StreamStore:
 
     def read(self, name: str) -> StreamFile | None:
         """The stream of that name, if there is one."""
+        if not self.owns(name):
+            raise ValueError(f"stream {name!r} belongs to another process. Ask that one.")
         path = self.file(name)
         if not path.is_file():
             return None
@@ -131,7 +141,7 @@ class StreamStore:
         self.file(name).unlink(missing_ok=True)
 
     def notes(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The name and the notes of every stream whose file can be read; states are not loaded."""
+        """The name and the notes of every stream of ours whose file can be read; states are not loaded."""
         from safetensors import SafetensorError, safe_open
 
         for path in sorted(self.folder.glob("*.safetensors")):
@@ -141,7 +151,7 @@ class StreamStore:
                 name, notes = described["name"], described["notes"]
             except (SafetensorError, OSError, ValueError, KeyError, TypeError):
                 continue  # told when that stream is wanted
-            if path == self.file(name):
+            if path == self.file(name) and self.owns(name):
                 yield name, notes
 
     def close(self) -> None:

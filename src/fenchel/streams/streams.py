@@ -6,7 +6,7 @@ import tempfile
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -59,17 +59,18 @@ class Streams:
         folder: str | Path | None = None,
         resident: int = RESIDENT,
         owner: str = "streams",
+        owns: Callable[[str], bool] = lambda name: True,
         seconds: float = 0.0,
     ) -> None:
-        """`owner` and `seconds`: see `StreamStore`; how long to wait for a former owner to end."""
+        """`owner`, `owns` and `seconds` are for processes that share a folder: see `StreamStore`."""
         if resident < 1:
             raise ValueError(f"resident must be at least 1 state; got {resident}. Pass more.")
         self.adapter, self.resident = adapter, resident
-        self._temporary = (
-            tempfile.TemporaryDirectory(prefix="fenchel-streams-") if folder is None else None
-        )
-        place = Path(self._temporary.name if folder is None and self._temporary else str(folder))
-        self.store = StreamStore(place, owner=owner, seconds=seconds)
+        self._temporary = None
+        if folder is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="fenchel-streams-")
+            folder = self._temporary.name
+        self.store = StreamStore(Path(folder), owner=owner, owns=owns, seconds=seconds)
         self.network = network_digest(adapter)
         self._lock = threading.Lock()
         self._places: OrderedDict[str, _Place] = OrderedDict()
