@@ -147,11 +147,13 @@ class Engine:
             record = Record.from_plain(stream.notes)
             new = {r.about.key: r for r in requests if r.about.key not in record.answers}
             if new:
-                before = stream.session.state
+                session = stream.session
+                state, saved = session.state, session.state_dict()
                 try:
                     self._learn(stream, record, list(new.values()))
                 except BaseException:
-                    stream.session.state = before  # what is not acknowledged did not happen
+                    if session.state is not state:  # what is not acknowledged did not happen
+                        session.load_state_dict(saved)
                     raise
             return [record.answers[request.about.key] for request in requests]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from fenchel.adapters import Health
-from fenchel.adapters.monitor import FEWEST, Compared, Monitor
+from fenchel.adapters.monitor import FEWEST, Compared, Monitor, Predicted
 from fenchel.predict.evidence import Predictions
 
 POINTS = 120
@@ -83,8 +86,9 @@ class Record:
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
-            "monitor": self.monitor.to_plain(),
-            "compared": None if self.compared is None else self.compared.to_plain(),
+            "monitor": _entries(self.monitor)
+            | {"compared": [_sums(part) for part in self.monitor._window]},
+            "compared": None if self.compared is None else _sums(self.compared),
             "course": self.course,
             "stride": self.stride,
             "answers": list(self.answers.items()),
@@ -96,12 +100,44 @@ class Record:
         """The inverse of `to_plain`; of nothing, a new record."""
         if not plain:
             return Record()
-        compared = plain["compared"]
+        compared, monitor = plain["compared"], dict(plain["monitor"])
+        window = deque(_compared(sums) for sums in monitor.pop("compared"))
         return Record(
-            monitor=Monitor.from_plain(plain["monitor"]),
-            compared=None if compared is None else Compared.from_plain(compared),
+            monitor=Monitor(**monitor, _window=window),
+            compared=None if compared is None else _compared(compared),
             course=list(plain["course"]),
             stride=plain["stride"],
             answers=OrderedDict((key, answer) for key, answer in plain["answers"]),
             summary=dict(plain["summary"]),
         )
+
+
+def _entries(thing: Any) -> dict[str, Any]:
+    """The public fields of a dataclass, as JSON has them."""
+    found = {each.name: getattr(thing, each.name) for each in fields(thing) if each.name[0] != "_"}
+    return {
+        name: value.tolist() if isinstance(value, Tensor) else value
+        for name, value in found.items()
+    }
+
+
+def _sums(compared: Compared) -> dict[str, Any]:
+    return {
+        each.name: None if (sums := getattr(compared, each.name)) is None else _entries(sums)
+        for each in fields(compared)
+    }
+
+
+def _compared(plain: Mapping[str, Any]) -> Compared:
+    """The inverse of `_sums`: JSON keeps whole numbers and others apart."""
+
+    def tensor(values: list[Any]) -> Tensor:
+        whole = all(isinstance(value, int) for value in values)
+        return torch.tensor(values, dtype=torch.int64 if whole else torch.float64)
+
+    def predicted(sums: Mapping[str, Any]) -> Predicted:
+        return Predicted(**{k: tensor(v) if isinstance(v, list) else v for k, v in sums.items()})
+
+    return Compared(
+        **{name: None if sums is None else predicted(sums) for name, sums in plain.items()}  # type: ignore[arg-type]
+    )
