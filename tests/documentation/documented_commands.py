@@ -38,7 +38,7 @@ RUN = {
     "--images photos/ --out predictions.csv --resume": AS_IT_IS,
     "fenchel adapt --model runs/ce --images digits.npy --log batches.jsonl --report page.html "
     "--save-adapted adapted.safetensors": Adjusted(more="--force"),
-    "fenchel adapt --model runs/ce --images cameras/ --by-folder --out cameras.csv": AS_IT_IS,
+    "fenchel adapt --model runs/ce --images cameras/ --by-folder --force": AS_IT_IS,
     "fenchel adapt --plugin my_method.py --method margin:reach=1.0 --model my_net.py:build "
     "--images photos/": AS_IT_IS,
     "fenchel bench export sweep.toml --out results.csv": AS_IT_IS,
@@ -109,7 +109,6 @@ PARSED = {
     "fenchel serve --model runs/ce --store streams --replicas 2": "runs for ever; tests/serve runs it",
     "fenchel serve --model zoo:cifar10-resnet26-poly --store streams": "as above",
     "pip install 'fenchel[serve]'": "installs",
-    "python benchmarks/streams.py": "measures for minutes; tests/benchmarks runs it with --quick",
     "fenchel bench sweep.toml --executor ray --ray-address auto": "needs a Ray cluster",
     "fenchel data fetch cifar10": "downloads; tests/data/test_fetch.py fetches from its own server",
     "fenchel data fetch cifar10 mnist": "downloads, as above",
