@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     adapted = fenchel.adapt(build("resnet26").eval(), trained_with="poly:epsilon=6")
-    batch = torch.rand(4 if options.quick else options.batch_size, 3, 32, 32)
+    batch = torch.rand(16 if options.quick else options.batch_size, 3, 32, 32)
     counts = (1, 2) if options.quick else COUNTS
     turns = 2 if options.quick else max(counts)
     with tempfile.TemporaryDirectory() as name:
@@ -63,23 +64,15 @@ def measured(
     ways: dict[tuple[str, int], Callable[[], object]] = {
         ("one session", 1): lambda: [session(batch) for _ in range(turns)]
     }
-    opened: dict[tuple[str, int], fenchel.Streams] = {}
-    for count in counts:
-        for way, resident in (("in memory", count), ("on the disk", max(1, count // 10))):
-            if (way, count) == ("on the disk", 1):
-                continue  # it stays in memory
-            place = folder / f"{way}-{count}"
-            opened[way, count] = fenchel.Streams(adapted, folder=place, resident=resident)
-        threaded = fenchel.Streams(adapted, folder=folder / f"threads-{count}", resident=count)
-        opened[f"in memory, {THREADS} threads", count] = threaded
-        saved = fenchel.Streams(adapted, folder=folder / f"saved-{count}", resident=count)
-        opened["in memory, saved", count] = saved
-    for key, streams in opened.items():
-        ways[key] = _turns(key, streams, batch, turns)
-    measures = {key: lambda run=run: _seconds(run) / turns for key, run in ways.items()}
-    timings = interleaved_measures(measures, rounds)
-    for streams in opened.values():
-        streams.close()
+    with ExitStack() as stack:
+        for count in counts:
+            for way, resident in _ways(count).items():
+                place = folder / f"{way}-{count}"
+                streams = fenchel.Streams(adapted, folder=place, resident=resident)
+                key = (way, count)
+                ways[key] = _turns(key, stack.enter_context(streams), batch, turns)
+        measures = {key: lambda run=run: _seconds(run) / turns for key, run in ways.items()}
+        timings = interleaved_measures(measures, rounds)
     size = max(path.stat().st_size for path in folder.rglob("*.safetensors"))
     return [
         {
@@ -91,6 +84,14 @@ def measured(
         }
         for (way, count), timing in timings.items()
     ]
+
+
+def _ways(count: int) -> dict[str, int]:
+    """How states are kept, and how many of them in memory."""
+    ways = {"in memory": count, "on the disk": max(1, count // 10)}
+    if count == 1:
+        del ways["on the disk"]  # it stays in memory
+    return ways | {f"in memory, {THREADS} threads": count, "in memory, saved": count}
 
 
 def installations(measured: dict[str, Any], batch_size: int) -> list[dict[str, Any]]:
@@ -132,7 +133,11 @@ def _turns(
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(one, names))
 
-    return several if "threads" in way else lambda: [one(name) for name in names]
+    def in_turn() -> None:
+        for name in names:
+            one(name)
+
+    return several if "threads" in way else in_turn
 
 
 def _seconds(run: Callable[[], object]) -> float:

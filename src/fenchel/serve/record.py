@@ -136,8 +136,13 @@ def _compared(plain: Mapping[str, Any]) -> Compared:
         return torch.tensor(values, dtype=torch.int64 if whole else torch.float64)
 
     def predicted(sums: Mapping[str, Any]) -> Predicted:
-        return Predicted(**{k: tensor(v) if isinstance(v, list) else v for k, v in sums.items()})
+        entries: dict[str, Any] = {
+            name: tensor(value) if isinstance(value, list) else value
+            for name, value in sums.items()
+        }
+        return Predicted(**entries)
 
-    return Compared(
-        **{name: None if sums is None else predicted(sums) for name, sums in plain.items()}  # type: ignore[arg-type]
-    )
+    found: dict[str, Any] = {
+        name: None if sums is None else predicted(sums) for name, sums in plain.items()
+    }
+    return Compared(**found)
