@@ -36,7 +36,14 @@ class Cluster:
         else:
             _check_reachable(address)
             where = {"address": address}
-        ray.init(**where, log_to_driver=False, logging_level="ERROR")
+        try:
+            ray.init(**where, log_to_driver=False, logging_level="ERROR")
+        except Exception as error:  # Ray raises the plainest kind when a busy machine is too slow
+            told = str(error).strip().partition("\n")[0]
+            raise ConnectionError(
+                f"Ray must start, or be joined, within its time; it said: {told} Try again when the machine "
+                "is less busy."
+            ) from error
         return Cluster(ray, owned=True, was_there=address is not None)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -174,14 +175,13 @@ def start(service: Service, *, address: str | None = None) -> Running:
             f"a folder of streams belongs to one service at a time; another one has {service.store}. End it, "
             "or use another store."
         ) from error
-    cluster = Cluster.joined(address, cpus=service.replicas, wanted_by="fenchel serve")
-    running = Running(service, cluster, lock)
-    try:
+    with ExitStack() as undone:
+        undone.callback(lock.close)
+        cluster = Cluster.joined(address, cpus=service.replicas, wanted_by="fenchel serve")
+        undone.callback(cluster.leave)
         _run(service)
-    except BaseException:
-        running.stop()
-        raise
-    return running
+        undone.pop_all()  # all of it is there
+    return Running(service, cluster, lock)
 
 
 def require_serve() -> Any:
