@@ -36,14 +36,7 @@ class Cluster:
         else:
             _check_reachable(address)
             where = {"address": address}
-        try:
-            ray.init(**where, log_to_driver=False, logging_level="ERROR")
-        except Exception as error:  # Ray raises the plainest kind when a busy machine is too slow
-            told = str(error).strip().partition("\n")[0]
-            raise ConnectionError(
-                f"Ray must start, or be joined, within its time; it said: {told} Try again when the machine "
-                "is less busy."
-            ) from error
+        _begun(ray, where)
         return Cluster(ray, owned=True, was_there=address is not None)
 
     @property
@@ -55,6 +48,21 @@ class Cluster:
         """Let go of the cluster; one that was started here ends."""
         if self.owned:
             self.ray.shutdown()
+
+
+def _begun(ray: Any, where: dict[str, Any]) -> None:
+    """Start or join Ray."""
+    try:
+        ray.init(**where, log_to_driver=False, logging_level="ERROR")
+    except (
+        Exception
+    ) as error:  # the plainest kind is what Ray raises where a busy machine is too slow
+        ray.shutdown()
+        told = str(error).strip().partition("\n")[0]
+        raise ConnectionError(
+            f"Ray must start, or be joined, within its time; it said: {told} Try again when the machine is "
+            "less busy."
+        ) from error
 
 
 def imported(wanted_by: str = "the ray executor", extra: str = "ray") -> Any:
