@@ -25,7 +25,7 @@ from fenchel.adapters import (
     TorchOptimizer,
     UnboundedObjectiveWarning,
 )
-from fenchel.adapters.core import Core
+from fenchel.adapters.core import Core, Protect
 from fenchel.adapters.guards import check_model
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.outputs import Where
@@ -80,6 +80,7 @@ def adapt(
     dim: int | None = None,
     features: str | None = None,
     source_images: Tensor | None = None,
+    protect: Protect | None = None,
     channels_last: bool | None = None,
     winograd: bool = True,
     compile: bool = False,  # noqa: A002
@@ -122,6 +123,8 @@ def adapt(
     features: the layer that makes the logits, for methods that look at what it is given; by default the
         last linear layer to run.
     source_images: images of the source, without labels, for methods that need them (`eata`).
+    protect: `"auto"` keeps adaptation from doing harm, `"watch"` only reports it, `False` is the bare step
+        as published. By default `"auto"`, and `False` for a method or an objective that you name.
     channels_last: put images into channels-last memory; by default where a batch is large enough to gain.
     winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
     compile: run the network through torch.compile (its first batch takes a minute or more).
@@ -155,8 +158,11 @@ def adapt(
         optimizer = preferred.get("optimizer", "sgd")
     if learning_rate is None and isinstance(optimizer, str | type):
         learning_rate = preferred.get("learning_rate")
+    if protect is None:
+        protect = "auto" if method is None and objective is None else False
     resolved = Settings(
         method=chosen,
+        protect=protect,
         optimizer=as_optimizer(optimizer, learning_rate),
         statistics=chosen.statistics or _first(statistics, preferred.get("statistics"), "batch"),
         parameters=_first(parameters, preferred.get("parameters"), "normalization"),

@@ -31,6 +31,10 @@ CHANNELS_LAST_ELEMENTS = 2**18
 """Batches of images with at least this many elements are put into channels-last memory by default."""
 
 
+Protect = Literal["auto", "watch", False]
+"""What keeps adaptation from doing harm: everything, a monitor that only reports, or nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How an adapter adapts: all of its constructor's arguments but the model."""
@@ -49,6 +53,7 @@ class Settings:
     winograd: bool = True
     compile: bool = False
     seed: int = 0
+    protect: Protect = False
 
     def __post_init__(self) -> None:
         check_statistics(self.statistics)
@@ -58,6 +63,8 @@ class Settings:
                 raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
         if self.predict not in ("after", "before"):
             raise ValueError(f"predict must be 'after' or 'before'; got {self.predict!r}.")
+        if self.protect not in ("auto", "watch", False):
+            raise ValueError(f"protect must be 'auto', 'watch' or False; got {self.protect!r}.")
         if self.compile and rule_of(self.statistics) is not None:
             raise ValueError(
                 f"compile=True needs statistics 'batch', 'source' or a number; got {self.statistics!r}, "
