@@ -89,7 +89,7 @@ def test_a_cell_runs_on_one_thread_and_puts_the_number_back(jobs, monkeypatch):
 def test_labels_are_revealed_after_the_prediction_only(jobs, monkeypatch):
     events = []
     from fenchel.adapters import Adapter
-    from fenchel.data.stream import Batch
+    from fenchel.data.batch import Batch
 
     forward, reveal = Adapter.forward, Batch.reveal_labels
 

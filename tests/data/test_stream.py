@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from fenchel.data import DATASETS, corrupted, from_arrays, load
+from fenchel.data.batch import Batch
 from fenchel.data.corruptions import TEST_CORRUPTIONS
 from fenchel.data.orders import ORDERS, shuffle
-from fenchel.data.stream import Batch, Shift, Stream, corruption_shifts, shift_to
+from fenchel.data.stream import Shift, Stream, corruption_shifts, shift_to
 
 COUNT, CLASSES = 120, 6
 
