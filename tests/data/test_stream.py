@@ -106,6 +106,16 @@ def test_recurring_goes_round_and_never_resets(clean):
         Stream(shifts=stream.shifts, setting="recurring", rounds=0)
 
 
+def test_a_stream_that_begins_clean_ends_clean_and_never_resets(clean):
+    setting = "clean-then-shift-then-clean"
+    shifts = named(clean, "tiny", "fog", "snow")
+    batches = list(Stream(shifts=shifts, setting=setting, batch_size=COUNT))
+    assert [batch.shift for batch in batches] == ["tiny", "fog", "snow", "tiny"]
+    assert [batch.reset for batch in batches] == [True] + [False] * 3
+    with pytest.raises(ValueError, match="the clean data and at least one shift"):
+        Stream(shifts=shifts[:1], setting=setting)
+
+
 def test_gradual_needs_several_severities(clean):
     with pytest.raises(ValueError, match="several severities"):
         Stream(shifts=corruption_shifts(clean, corruptions=("fog",)), setting="gradual")

@@ -47,17 +47,19 @@ def conclude_hostile(
     )
     numbers = hostile_csv(rows)
     here = {row.network.title for row in planned.rows if row.line.plan.jobs}
-    captions = {
-        network: f"{network.title}: error in % at scale {planned.whole.scale}; the default in bold where it "
-        "meets the goal"
+    scale = (
+        f"error in % at scale {planned.whole.scale}; the default in bold where it meets the goal"
+    )
+    layouts = [
+        hostile_layout(rows, network, f"{network.title}: {scale}")
         for network in planned.table.networks
         if network.title in here
-    }
-    layouts = [hostile_layout(rows, network, caption) for network, caption in captions.items()]
+    ]
     show_tables(layouts, form, numbers)
     remarks = [*summary(rows), *(f"note: {text}" for text in planned.whole.preset.notes)]
+    settings = ", ".join(f"{name} {value}" for name, value in planned.table.untuned.items())
     remarks += [
-        f"note: no settings tuned for {title} are here: its methods run at a rate of 0.001"
+        f"note: no settings tuned for {title} are here: its methods run with {settings}"
         for title in planned.untuned
     ]
     tell(out if form == "terminal" else err, [*remarks, *planned.whole.missing_lines()])

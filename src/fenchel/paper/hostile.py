@@ -35,7 +35,7 @@ class Network:
         model: what it was trained on, with which loss.
         exact: whether no other architecture may take its place.
         peers: whether the field's methods run on it.
-        tuned_as: the network whose tuned settings it has, where there are none of its own.
+        tuned_as: the network of the zoo whose tuned settings it has, where there are none of its own.
         rows: the titles of its rows; all where there are none.
         without: columns that make no sense for it.
     """
@@ -62,7 +62,7 @@ class Column:
         name: `default`; what `--column` takes, and what a cell is asked for by.
         title: `protected default`.
         method: the method, or its spec.
-        settings: of `fenchel.adapt`; those of a tuning replace them.
+        settings: of `fenchel.adapt`.
         tuned: the method whose tuned settings it has.
         rate_of: the method whose tuned settings it has in a row that multiplies rates, if it has none
             otherwise.
@@ -162,6 +162,8 @@ class HostileTable:
     networks: tuple[Network, ...]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    untuned: Mapping[str, Any]
+    """The settings of a network for which none were tuned."""
 
     def rows_of(self, network: Network) -> tuple[Row, ...]:
         """The rows of one network."""
@@ -185,6 +187,7 @@ def read_hostile(text: str) -> HostileTable:
         networks=tuple(_network(title, dict(facts)) for title, facts in values["networks"].items()),
         columns=tuple(Column(**{"title": facts["name"], **facts}) for facts in values["columns"]),
         rows=tuple(_row(dict(facts)) for facts in values["rows"]),
+        untuned=values["untuned"],
     )
 
 

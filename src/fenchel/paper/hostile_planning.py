@@ -21,6 +21,7 @@ from fenchel.paper.planning import (
     Missing,
     PresetPlan,
     can_open_shift,
+    find_checkpoints,
     missing_checkpoint,
     missing_data,
 )
@@ -44,7 +45,7 @@ class RowPlan:
 class HostilePlan:
     """What can be run of the table at a scale.
 
-    untuned: the networks for which no settings were tuned; their methods have a rate of 0.001.
+    untuned: the networks that are here, but for which no settings were tuned.
     """
 
     table: HostileTable
@@ -93,7 +94,7 @@ def plan_hostile(
 ) -> HostilePlan:
     """The cells for which network and data are here."""
     found = {network.title: _choose(network, table, checkpoints) for network in table.networks}
-    planner = _Planner(preset.scales[scale], found, cache(can_open_shift), device)
+    planner = _Planner(table, preset.scales[scale], found, cache(can_open_shift), device)
     rows = tuple(
         planner.row_plan(network, row, table.columns_of(network, row))
         for network in table.networks
@@ -132,6 +133,7 @@ Settings = Callable[[str], Mapping[str, Any]]
 class _Planner:
     """Plans row by row; `found` has the checkpoint of every network that is here."""
 
+    table: HostileTable
     scale: Scale
     found: Mapping[str, FoundCheckpoint | None]
     can_open: Callable[[ShiftSource], bool]
@@ -164,9 +166,10 @@ class _Planner:
 
     def settings_of(self, network: Network) -> Settings | None:
         """Those tuned for a network, or for the one whose settings it has; None if there are none."""
-        for title in (network.title, network.tuned_as):
-            checkpoint = self.found.get(title) if title else None
-            if checkpoint and (file := checkpoint.tuned(TUNED)):
+        own = self.found[network.title]
+        stand_in = [zoo.path_of(name)] if (name := network.tuned_as) in zoo.names() else []
+        for checkpoint in (*((own,) if own else ()), *find_checkpoints(stand_in)):
+            if file := checkpoint.tuned(TUNED):
                 metadata = checkpoint.metadata
                 return partial(read_tuned(file).settings_for, metadata.architecture, metadata.loss)
         return None
@@ -197,7 +200,8 @@ class _Planner:
             for column in columns:
                 if column.peer == peers:
                     name = column.tuned_in(row)
-                    methods.append(column.choice(row, settings(name) if settings and name else {}))
+                    tuned = settings(name) if settings and name else self.table.untuned
+                    methods.append(column.choice(row, tuned))
             if methods:
                 yield Sweep(
                     data=[row.data(self.scale)],
