@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,8 +14,12 @@ import numpy as np
 import pytest
 
 from fenchel.adapters import METHODS
+from fenchel.bench.driver import run_plan
+from fenchel.bench.executors import make_executor
+from fenchel.bench.exports import as_csv
 from fenchel.bench.record import Cell, Record
 from fenchel.bench.running import run_job
+from fenchel.bench.store import Store
 from fenchel.bench.tuned import Choice, Tuned
 from fenchel.data import DATASETS
 from fenchel.data.formats.cifar_binary import write_binary
@@ -258,3 +263,42 @@ def test_a_stream_too_short_for_a_black_out_has_no_number() -> None:
     cell = Cell(data="d", shifts=(), architecture="a", loss="l", model_digest="m", method="bn")
     record = Record(cell=cell, status="done", samples=9, batch_sizes=(5, 4), batch_wrong=(1, 1))
     assert row_of("black-outs").error(record) is None
+
+
+# what is published
+
+
+def test_the_published_table_is_made_of_its_cells_alone(
+    save_checkpoint: SaveCheckpoint,
+    photographs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(RESULTS))
+    publishing = importlib.import_module("hostile")
+    assert publishing.hostile_tables().keys() <= {"hostile.csv"}
+    found = plan_for(save_checkpoint("cifar10", "cross-entropy"), "smoke")
+    plan = found.plan(["source", "default", "lame"], ["rate x 100", "black-outs"])
+    with Store(tmp_path / "hostile.sqlite") as store, make_executor("serial") as executor:
+        run_plan(plan, store, executor)
+        records = {record.key: record for record in store.records()}
+        cells = tmp_path / "cells-hostile.csv"
+        cells.write_text(as_csv(store), encoding="utf-8")
+    monkeypatch.setattr(publishing, "CELLS", cells)
+    monkeypatch.setattr(publishing, "SCALE", "smoke")
+    publishing._rows.cache_clear()
+    try:
+        rows = hostile_rows(
+            found.table, lambda place: [records[k] for k in found.keys_of(place) if k in records]
+        )
+        assert publishing.hostile_tables() == {"hostile.csv": hostile_csv(rows)}
+        assert publishing.networks() == ["cross-entropy"]
+        assert publishing.verdicts() == summary(rows)
+        error = publishing.number_of("cross-entropy", "black-outs", "default")
+        (line,) = (t for t in publishing.table("cross-entropy").splitlines() if "black-outs" in t)
+        assert error in line
+        assert publishing.number_of("cross-entropy", "rate x 100", "lame") in publishing.peers(
+            "cross-entropy"
+        )
+    finally:
+        publishing._rows.cache_clear()

@@ -175,6 +175,8 @@ class MethodChoice:
                     f"a grid needs at least one value; {setting} of {self.name} has none. Leave it out "
                     "for the default."
                 )
+        if not isinstance(self.title, str | None):
+            raise TypeError(f"the title of a method is a text; got {self.title!r}.")
 
     @property
     def method(self) -> str:
