@@ -110,6 +110,8 @@ def parse_bursts(spec: str) -> Bursts:
     >>> str(parse_bursts("black:length=3"))
     'black:every=5,length=3'
     """
+    if not isinstance(spec, str):
+        raise TypeError(f"bursts is a text such as 'noise:share=0.2'; got {spec!r}.")
     return build(BURSTS, "bursts", spec)
 
 
