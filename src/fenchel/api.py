@@ -81,6 +81,7 @@ def adapt(
     features: str | None = None,
     source_images: Tensor | None = None,
     protect: Protect | None = None,
+    correct_output: bool | None = None,
     channels_last: bool | None = None,
     winograd: bool = True,
     compile: bool = False,  # noqa: A002
@@ -125,6 +126,8 @@ def adapt(
     source_images: images of the source, without labels, for methods that need them (`eata`).
     protect: `"auto"` keeps adaptation from doing harm, `"watch"` only reports it, `False` is the bare step
         as published. By default `"auto"`, and `False` for a method or an objective that you name.
+    correct_output: multiply the predicted probabilities by the class frequencies of the batch where labels
+        come in runs; the predictions tell whether they do. By default with `protect="auto"`.
     channels_last: put images into channels-last memory; by default where a batch is large enough to gain.
     winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
     compile: run the network through torch.compile (its first batch takes a minute or more).
@@ -141,6 +144,10 @@ def adapt(
         network = model
     check_model(network)
     loss = _as_loss(trained_with)
+    if protect is None:
+        protect = "auto" if method is None and objective is None else False
+    if protect == "auto" and method is None and objective is None:
+        method = "protected"
     choice = Choice.of(method, objective, settings, options)
     chosen = choice.made(loss, temperature, _known_input_range(network))
     chosen.check()
@@ -158,11 +165,13 @@ def adapt(
         optimizer = preferred.get("optimizer", "sgd")
     if learning_rate is None and isinstance(optimizer, str | type):
         learning_rate = preferred.get("learning_rate")
-    if protect is None:
-        protect = "auto" if method is None and objective is None else False
+    if correct_output is None:
+        correct_output = protect == "auto"
     resolved = Settings(
         method=chosen,
         protect=protect,
+        loss=loss,
+        correct_output=correct_output,
         optimizer=as_optimizer(optimizer, learning_rate),
         statistics=chosen.statistics or _first(statistics, preferred.get("statistics"), "batch"),
         parameters=_first(parameters, preferred.get("parameters"), "normalization"),

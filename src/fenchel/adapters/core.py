@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fenchel.adapters.compiled import runner, uncompiled
 from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.likelihood import Probabilities
 from fenchel.adapters.method import Method
 from fenchel.adapters.network import Blueprint, Workshop
 from fenchel.adapters.normalization import (
@@ -24,6 +25,7 @@ from fenchel.adapters.outputs import Scores
 from fenchel.adapters.parameters import Selection, moving_names
 from fenchel.adapters.state import State, fresh_counts
 from fenchel.adapters.step import Step
+from fenchel.losses import Loss
 from fenchel.names import unknown
 from fenchel.objectives import Objective
 
@@ -54,6 +56,9 @@ class Settings:
     compile: bool = False
     seed: int = 0
     protect: Protect = False
+    loss: Loss | None = None
+    """The loss the model was trained with, if it is known: it tells what scores say of the classes."""
+    correct_output: bool = False
 
     def __post_init__(self) -> None:
         check_statistics(self.statistics)
@@ -65,7 +70,7 @@ class Settings:
             raise ValueError(f"predict must be 'after' or 'before'; got {self.predict!r}.")
         if self.protect not in ("auto", "watch", False):
             raise ValueError(f"protect must be 'auto', 'watch' or False; got {self.protect!r}.")
-        if self.compile and rule_of(self.statistics) is not None:
+        if self.compile and (rule_of(self.statistics) is not None or self.statistics == "auto"):
             raise ValueError(
                 f"compile=True needs statistics 'batch', 'source' or a number; got {self.statistics!r}, "
                 "which is computed by hooks that the compiler does not see. Leave one of them out."
@@ -105,6 +110,7 @@ class Core:
             predict=settings.predict,
             head=settings.features,
             seed=settings.seed,
+            probabilities=Probabilities(settings.loss) if settings.correct_output else None,
         )
         return Core(settings, step, bool(batch_norm_layers(plain)))
 
@@ -114,7 +120,8 @@ class Core:
         blueprint = self.step.workshop.blueprint
         fixed = blueprint.fixed
         parameters = {name: value.clone() for name, value in self.step.source.items()}
-        mixed = mixed_names(blueprint.model) if blueprint.mixes else []
+        kept = blueprint.mixes or blueprint.suits
+        mixed = mixed_names(blueprint.model) if kept else []
         device = next(iter(fixed.values())).device if fixed else torch.device("cpu")
         return State(
             parameters=parameters,
