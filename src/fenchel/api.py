@@ -30,6 +30,7 @@ from fenchel.adapters.guards import check_model
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.outputs import Where
 from fenchel.adapters.parameters import Selection
+from fenchel.adapters.watch import OnBatch, OnVerdict
 from fenchel.losses import Loss, parse
 from fenchel.methods.bn_alpha import BatchAlpha
 from fenchel.methods.choosing import Choice
@@ -82,6 +83,8 @@ def adapt(
     source_images: Tensor | None = None,
     protect: Protect | None = None,
     correct_output: bool | None = None,
+    on_batch: OnBatch | None = None,
+    on_verdict: OnVerdict | None = None,
     channels_last: bool | None = None,
     winograd: bool = True,
     compile: bool = False,  # noqa: A002
@@ -128,6 +131,9 @@ def adapt(
         as published. By default `"auto"`, and `False` for a method or an objective that you name.
     correct_output: multiply the predicted probabilities by the class frequencies of the batch where labels
         come in runs; the predictions tell whether they do. By default with `protect="auto"`.
+    on_batch: called with the `Report` on every batch; or a detector of drift (an object with `update(float)`
+        and `drift_detected`, as those of the library river), which is fed the mean entropy of every batch.
+    on_verdict: called with the `HarmWarning` whenever the verdict of the monitor changes.
     channels_last: put images into channels-last memory; by default where a batch is large enough to gain.
     winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
     compile: run the network through torch.compile (its first batch takes a minute or more).
@@ -172,6 +178,8 @@ def adapt(
         protect=protect,
         loss=loss,
         correct_output=correct_output,
+        on_batch=on_batch,
+        on_verdict=on_verdict,
         optimizer=as_optimizer(optimizer, learning_rate),
         statistics=chosen.statistics or _first(statistics, preferred.get("statistics"), "batch"),
         parameters=_first(parameters, preferred.get("parameters"), "normalization"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +59,8 @@ class Settings:
     loss: Loss | None = None
     """The loss the model was trained with, if it is known: it tells what scores say of the classes."""
     correct_output: bool = False
+    on_batch: Any = None
+    on_verdict: Any = None
 
     def __post_init__(self) -> None:
         check_statistics(self.statistics)

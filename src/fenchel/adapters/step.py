@@ -25,7 +25,6 @@ from fenchel.adapters.outputs import Scores
 from fenchel.adapters.passes import Gradient, Passes
 from fenchel.adapters.seen import with_batch
 from fenchel.adapters.state import State, Tensors, all_finite, chosen
-from fenchel.adapters.suited import at_full_trust
 
 Trace = list[tuple[State, Gradient]]
 
@@ -52,6 +51,12 @@ class Step:
 
     def __call__(self, state: State, inputs: Inputs, *, update: bool = True) -> tuple[State, Any]:
         """Adapt on one batch and predict it; without the update, running statistics still move."""
+        return self.corrected(*self.predicted(state, inputs, update=update))
+
+    def predicted(
+        self, state: State, inputs: Inputs, *, update: bool = True
+    ) -> tuple[State, Any]:
+        """The same without the correction of the output."""
         with torch.no_grad(), self.workshop.lent() as networks:
             before, passes = self._begun(networks, state, inputs)
             after = self._updated(networks, before, passes) if update else before
@@ -59,7 +64,6 @@ class Step:
             output = self.method.output(passes, shown, inputs)
             after = passes.noted_in(after)
             seen = with_batch(after.seen, networks.moving.noted, len(inputs))
-            seen, output = self._corrected(seen, output)
         return replace(after, seen=seen, step=state.step + 1), output
 
     def adapt(self, state: State, inputs: Inputs, *, trace: Trace | None = None) -> State:
@@ -73,7 +77,7 @@ class Step:
         """The prediction of the state as it is."""
         with torch.no_grad(), self.passes(state, inputs) as passes:
             output = self.method.output(passes, self._with_memory(passes, state), inputs)
-            return self._corrected(state.seen, output)[1]
+        return self.corrected(state, output)[1]
 
     def source_output(self, inputs: Inputs) -> Any:
         """The prediction of the source model."""
@@ -84,12 +88,6 @@ class Step:
         """The prediction of the source's parameters under the statistics of the adapter."""
         with torch.no_grad(), self.passes(state, inputs) as passes:
             return passes.output(passes.source, inputs)
-
-    def trusting_output(self, state: State, inputs: Inputs) -> Any:
-        """The same, if the statistics of the stream were trusted fully."""
-        source = self.workshop.blueprint.fixed
-        full = replace(state, statistics=at_full_trust(state.statistics, state.seen, source))
-        return self.unmoved_output(full, inputs)
 
     @contextmanager
     def passes(self, state: State, inputs: Inputs) -> Iterator[Passes]:
@@ -140,16 +138,17 @@ class Step:
             state = after if after is state or checked else _guarded(passes, state, after)
         return state
 
-    def _corrected(self, seen: Tensors, output: Any) -> tuple[Tensors, Any]:
+    @torch.no_grad()
+    def corrected(self, state: State, output: Any) -> tuple[State, Any]:
         """Take note of the predicted classes, and make use of labels that come in runs."""
         if self.probabilities is None:
-            return seen, output
+            return state, output
         logits = self.scores(output)
         p = self.probabilities(logits)
         if p is None or p.shape != logits.shape:
-            return seen, output
-        seen, better = corrected(with_classes(seen, p), logits, p)
-        return seen, self.scores.replaced(output, better)
+            return state, output
+        seen, better = corrected(with_classes(state.seen, p), logits, p)
+        return replace(state, seen=seen), self.scores.replaced(output, better)
 
     def _mixed_in(self, networks: Networks, state: State, inputs: Inputs) -> tuple[State, Any]:
         """Let the batch enter the running statistics, where the adapter keeps such a mix."""

@@ -32,7 +32,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fenchel.adapters.normalization import batch_norm_layers
 from fenchel.adapters.state import Tensors, all_finite
 
-TOLERANCE = 0.02
+TOLERANCE = 0.03
 """A squared distance that is no shift: networks do not mind it, and test images have it too."""
 CAUTION = 4.0
 """How many times what chance alone makes of so many samples is no shift either."""
@@ -50,7 +50,7 @@ BETWEEN = 0.2
 """The share of the variance between images, until a batch of several shows it."""
 
 SAMPLES, RECENT_VARIANCE, RECENT_SAMPLES = "samples", "recent_variance", "recent_samples"
-CHANGED, INDEPENDENT, TRUST = "changed", "independent", "trust"
+CHANGED, INDEPENDENT = "changed", "independent"
 _MEAN, _VARIANCE = "running_mean", "running_var"
 
 
@@ -142,14 +142,12 @@ class Suiting:
             f"{prefix}{_MEAN}": stream_mean,
             f"{prefix}{_VARIANCE}": stream_variance,
             f"{prefix}between": between,
-            f"{prefix}shift": shift,
         }
-        trusted = shift * met.known(TRUST, torch.ones_like(shift))
         met.statistics |= {
-            f"{prefix}{_MEAN}": torch.lerp(source_mean, stream_mean, trusted),
-            f"{prefix}{_VARIANCE}": torch.lerp(source_variance, stream_variance, trusted),
+            f"{prefix}{_MEAN}": torch.lerp(source_mean, stream_mean, shift),
+            f"{prefix}{_VARIANCE}": torch.lerp(source_variance, stream_variance, shift),
         }
-        return weight * trusted, mean
+        return weight * shift, mean
 
 
 def _count_in(met: Meeting, size: int, variance: Tensor, old: Tensor, eps: float) -> None:
@@ -210,31 +208,11 @@ def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, 
         {
             **seen,
             **{
-                name: torch.where(fine, value, seen.get(name, statistics.get(name, zeros(value))))
+                name: torch.where(fine, value, seen.get(name, statistics.get(name, torch.zeros_like(value))))
                 for name, value in met.seen.items()
             },
         },
     )
-
-
-def zeros(like: Tensor) -> Tensor:
-    """Zeros of a tensor's shape."""
-    return torch.zeros_like(like)
-
-
-def at_full_trust(statistics: Tensors, seen: Tensors, source: Mapping[str, Tensor]) -> Tensors:
-    """The statistics that would be used if the stream's were trusted fully."""
-    return {
-        name: torch.lerp(source[name], seen[name], seen[_layer_of(name) + "shift"])
-        if name in seen
-        else value
-        for name, value in statistics.items()
-    }
-
-
-def _layer_of(name: str) -> str:
-    """The layer's name with its dot, from that of one of its tensors."""
-    return name[: len(name) - len(name.rpartition(".")[2])]
 
 
 class _ThroughBatch(torch.autograd.Function):
