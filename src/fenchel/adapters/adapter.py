@@ -19,6 +19,7 @@ from fenchel.adapters.seen import stream_statistics
 from fenchel.adapters.session import Health, Mode, Session
 from fenchel.adapters.state import State
 from fenchel.adapters.step import Step
+from fenchel.adapters.watch import Watch
 
 
 class Adapter(nn.Module):
@@ -119,6 +120,11 @@ class Adapter(nn.Module):
     def health(self) -> Health:
         """What happened so far. Reads the counters from the device, so call it now and then."""
         return self._own.health()
+
+    @property
+    def watch(self) -> Watch | None:
+        """What watches its own stream; None with `protect=False`."""
+        return self._own.watch
 
     @property
     def step(self) -> Step:

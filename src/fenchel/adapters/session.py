@@ -177,7 +177,7 @@ class Session:
             return core.step(state, inputs, update=due)
         state, output = core.step.predicted(state, inputs, update=due)
         state, output = self.watch.after(core.step, state, inputs, output, state.batches)
-        return core.step.corrected(state, output)
+        return core.step.corrected(state, output, inputs)
 
     def _met_without(self, core: Core, inputs: Inputs, finite: Tensor) -> tuple[State, Any]:
         """The same for a batch with samples that are not finite: they do not influence the others.
@@ -254,16 +254,19 @@ class Session:
             skipped_non_finite=counts["non_finite"],
             skipped_none_kept=counts["none_kept"],
             left_out=state.left_out,
-            resets=state.resets + int(state.memory.get(RESTARTS, 0)),
             mode=self.mode,
-            **({} if self.watch is None else self._watched(self.watch)),
+            **self._watched(state.resets + int(state.memory.get(RESTARTS, 0))),
         )
 
-    @staticmethod
-    def _watched(watch: Watch) -> dict[str, Any]:
+    def _watched(self, resets: int) -> dict[str, Any]:
+        """What the watch over the stream has to say, if there is one."""
+        watch = self.watch
+        if watch is None:
+            return {"resets": resets}
         return {
             "verdict": watch.monitor.verdict,
             "reason": watch.monitor.reason,
+            "resets": resets + watch.resets,
             "pulled_back": watch.pulled_back,
             "fell_back": watch.fell_back,
             "drifts": watch.drifts,

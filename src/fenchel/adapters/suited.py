@@ -32,16 +32,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fenchel.adapters.normalization import batch_norm_layers
 from fenchel.adapters.state import Tensors, all_finite
 
-TOLERANCE = 0.03
+TOLERANCE = 0.025
 """A squared distance that is no shift: networks do not mind it, and test images have it too."""
 CAUTION = 4.0
 """How many times what chance alone makes of so many samples is no shift either."""
 FAR = 1.0
 """A squared distance beyond which nothing of the source's statistics is left."""
-MEMORY = 1000.0
+MEMORY = 300.0
 """Samples that running statistics stand for at most, so that a slow drift is followed."""
-CHANGE, FORGETTING = 0.1, 8.0
-"""A distance in the first layer's variances from which on the past is forgotten, and how fast."""
+CHANGE, FORGETTING, NOISE = 0.03, 30.0, 1.5
+"""A distance in the first layer's variances from which on the past is forgotten, and how fast; to the
+distance, NOISE / samples is added for what chance makes of so many."""
 RECENT = 64.0
 """Samples whose variances are compared with the past: more than one small batch."""
 FLOOR = 0.03
@@ -49,9 +50,13 @@ FLOOR = 0.03
 BETWEEN = 0.2
 """The share of the variance between images, until a batch of several shows it."""
 
-SAMPLES, RECENT_VARIANCE, RECENT_SAMPLES = "samples", "recent_variance", "recent_samples"
+SAMPLES, RECENT_SAMPLES = "samples", "recent_samples"
+RECENT_MEAN, RECENT_VARIANCE = "recent_mean", "recent_variance"
 CHANGED, INDEPENDENT = "changed", "independent"
 _MEAN, _VARIANCE = "running_mean", "running_var"
+
+Moments = tuple[Tensor, Tensor]
+"""Mean and variance, per channel."""
 
 
 def suited_layers(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -110,7 +115,8 @@ class Suiting:
         layer.running_var = met.statistics[f"{prefix}{_VARIANCE}"]
         if torch.is_grad_enabled() and first.requires_grad:
             used = (layer.running_mean, layer.running_var)
-            first = cast(Tensor, _ThroughBatch.apply(first, mean, *used, share, layer.eps))
+            through = _ThroughBatch.apply(first, mean, *used, share, layer.eps)  # type: ignore[no-untyped-call]
+            first = cast(Tensor, through)
         return first, *others
 
     def _decided(
@@ -123,12 +129,9 @@ class Suiting:
         old_mean = met.known(f"{prefix}{_MEAN}", source_mean)
         old_variance = met.known(f"{prefix}{_VARIANCE}", source_variance)
         if met.weight is None:
-            _count_in(met, len(x), variance, old_variance, layer.eps)
+            _count_in(met, len(x), (mean, variance), old_variance, layer.eps)
         weight, samples = cast(Tensor, met.weight), met.seen[SAMPLES]
-        apart = mean - old_mean
-        stream_mean = old_mean + weight * apart
-        within = torch.lerp(old_variance, variance, weight)
-        stream_variance = within + weight * (1 - weight) * apart.square()
+        stream_mean, stream_variance = _joined((old_mean, old_variance), (mean, variance), weight)
         floor = layer.eps + FLOOR * source_variance.mean()
         between = met.known(f"{prefix}between", weight.new_tensor(BETWEEN))
         if len(x) > 1:
@@ -150,20 +153,30 @@ class Suiting:
         return weight * shift, mean
 
 
-def _count_in(met: Meeting, size: int, variance: Tensor, old: Tensor, eps: float) -> None:
+def _joined(old: Moments, new: Moments, weight: Tensor) -> Moments:
+    """The mean and the variance of both together, of which `weight` is the share of the new."""
+    apart = new[0] - old[0]
+    between = weight * (1 - weight) * apart.square()
+    return old[0] + weight * apart, torch.lerp(old[1], new[1], weight) + between
+
+
+def _count_in(met: Meeting, size: int, batch: Moments, old: Tensor, eps: float) -> None:
     """Decide, in the first layer to run, how much the batch counts in all of them."""
+    mean, variance = batch
     zero = variance.new_zeros(())
     samples, recent = met.known(SAMPLES, zero), met.known(RECENT_SAMPLES, zero)
     weight = size / (size + recent.clamp(max=RECENT)) if size < RECENT else torch.ones_like(zero)
-    latest = torch.lerp(met.known(RECENT_VARIANCE, variance), variance, weight)
-    change = relative(latest, old, eps + FLOOR * old.mean())
-    change = torch.where(samples > 0, change, zero)
+    earlier = (met.known(RECENT_MEAN, mean), met.known(RECENT_VARIANCE, variance))
+    recent_mean, recent_variance = _joined(earlier, batch, weight)
+    change = relative(recent_variance, old, eps + FLOOR * old.mean())
+    change = torch.where(samples > 0, change - NOISE / max(size, RECENT), zero)
     kept = samples * torch.exp(-FORGETTING * (change - CHANGE).clamp_min(0))
     count = (size * met.known(INDEPENDENT, torch.ones_like(zero))).clamp_min(1)
     met.weight = count / (count + kept)
     met.seen |= {
         SAMPLES: (kept + count).clamp(max=MEMORY),
-        RECENT_VARIANCE: latest,
+        RECENT_MEAN: recent_mean,
+        RECENT_VARIANCE: recent_variance,
         RECENT_SAMPLES: (recent + size).clamp(max=RECENT),
         CHANGED: change,
     }
@@ -208,7 +221,9 @@ def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, 
         {
             **seen,
             **{
-                name: torch.where(fine, value, seen.get(name, statistics.get(name, torch.zeros_like(value))))
+                name: torch.where(
+                    fine, value, seen.get(name, statistics.get(name, torch.zeros_like(value)))
+                )
                 for name, value in met.seen.items()
             },
         },
@@ -234,7 +249,7 @@ class _ThroughBatch(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, used, variance, share = ctx.saved_tensors
         # One pass over both: sum(d * (x - u)) / sqrt(v + eps), and sum(d).
