@@ -136,7 +136,8 @@ def adapt(
     on_verdict: called with the `HarmWarning` whenever the verdict of the monitor changes.
     channels_last: put images into channels-last memory; by default where a batch is large enough to gain.
     winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
-    compile: run the network through torch.compile (its first batch takes a minute or more).
+    compile: run the network through torch.compile (its first batch takes a minute or more); by default under
+        the statistics of the batch.
 
     >>> import fenchel
     >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
@@ -171,6 +172,9 @@ def adapt(
         optimizer = preferred.get("optimizer", "sgd")
     if learning_rate is None and isinstance(optimizer, str | type):
         learning_rate = preferred.get("learning_rate")
+    suits = preferred.get("statistics")
+    if suits == "auto" and compile:  # hooks decide on those, which the compiler does not see
+        suits = "batch"
     if correct_output is None:
         correct_output = protect == "auto"
     resolved = Settings(
@@ -181,7 +185,7 @@ def adapt(
         on_batch=on_batch,
         on_verdict=on_verdict,
         optimizer=as_optimizer(optimizer, learning_rate),
-        statistics=chosen.statistics or _first(statistics, preferred.get("statistics"), "batch"),
+        statistics=chosen.statistics or _first(statistics, suits, "batch"),
         parameters=_first(parameters, preferred.get("parameters"), "normalization"),
         steps=steps,
         predict=_first(predict, preferred.get("predict"), "after"),
