@@ -137,7 +137,8 @@ def adapt(
     on_verdict: called with the `HarmWarning` whenever the verdict of the monitor changes.
     channels_last: put images into channels-last memory; by default where a batch is large enough to gain.
     winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
-    compile: run the network through torch.compile (its first batch takes a minute or more).
+    compile: run the network through torch.compile (its first batch takes a minute or more); by default under
+        the statistics of the batch.
 
     >>> import fenchel
     >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
