@@ -168,11 +168,11 @@ class Adapter(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Adapter:
         with torch.inference_mode(False):
-            state = self.state.map(torch.clone)
+            state = {name: value.clone() for name, value in self.state_dict().items()}
         return _rebuilt(copy.deepcopy(self.model, memo), self.settings, state, self._own.mode)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.model, self.settings, self.state, self._own.mode)
+        return _rebuilt, (self.model, self.settings, self.state_dict(), self._own.mode)
 
     # --- nn.Module -------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Adapter(nn.Module):
         self.core = Core.of(self.model, self.settings)
         with torch.inference_mode(False):
             for session in self._sessions:
-                session.state = session.state.map(fn)
+                session.map(fn)
         return self
 
     def extra_repr(self) -> str:
@@ -194,10 +194,12 @@ class Adapter(nn.Module):
         return f"method={method}, moving={moving} tensors, mode={self._own.mode}"
 
 
-def _rebuilt(model: nn.Module, settings: Settings, state: State, mode: Mode) -> Adapter:
+def _rebuilt(
+    model: nn.Module, settings: Settings, state: Mapping[str, Tensor], mode: Mode
+) -> Adapter:
     """An adapter that goes on where another one stood."""
     adapter = Adapter(model, settings)
-    adapter.state = state
+    adapter.load_state_dict(state)
     if mode == "unloaded":
         adapter.unload()
     else:

@@ -224,7 +224,7 @@ class Session:
         with self._one_batch_at_a_time:
             self.state = self._owner.core.fresh(self.state)
             if self.watch is not None:
-                self.watch.monitor.forget("the adapter was reset")
+                self.watch.forget()
 
     def freeze(self) -> None:
         """Go on predicting with what was learnt so far, without learning more."""
@@ -243,10 +243,17 @@ class Session:
         """What a call does at present."""
         return "unloaded" if self._owner.unloaded else self._mode
 
+    def map(self, function: Callable[[Tensor], Tensor]) -> None:
+        """Pass every tensor of the stream through `function` (to move it)."""
+        self.state = self.state.map(function)
+        if self.watch is not None:
+            self.watch.map(function)
+
     def health(self) -> Health:
         """What happened so far. Reads the counters from the device, so call it now and then."""
         state = self.state
         counts = {name: int(value) for name, value in state.counts.items()}
+        by_protection = 0 if self.watch is None else self.watch.resets
         return Health(
             batches=state.batches,
             samples=state.samples,
@@ -254,7 +261,7 @@ class Session:
             skipped_non_finite=counts["non_finite"],
             skipped_none_kept=counts["none_kept"],
             left_out=state.left_out,
-            resets=state.resets + int(state.memory.get(RESTARTS, 0)),
+            resets=state.resets + int(state.memory.get(RESTARTS, 0)) + by_protection,
             mode=self.mode,
             **({} if self.watch is None else self._watched(self.watch)),
         )
