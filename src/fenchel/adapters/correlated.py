@@ -105,8 +105,9 @@ def corrected(seen: Tensors, logits: Tensor, p: Tensor) -> tuple[Tensors, Tensor
     remembered = 0.0 if len(p) >= RECENT else REMEMBERED
     earlier = seen[PRIOR] * remembered + PRIOR_WEIGHT
     prior = seen[PRIOR] if remembered else torch.full_like(seen[PRIOR], 1 / classes)
+    finite = log_p.isfinite().all(-1, keepdim=True)  # any other says nothing of the rest
     for _ in range(STEPS):
-        responsible = (log_p + prior.log()).softmax(-1).sum(0) + earlier
+        responsible = torch.where(finite, (log_p + prior.log()).softmax(-1), 0).sum(0) + earlier
         prior = responsible / responsible.sum()
     new = log_p + strength * (prior * classes).log()
     logits = torch.where(strength > 0, new.to(logits.dtype), logits)

@@ -18,7 +18,8 @@ _MEAN, _VARIANCE, _COUNT = "running_mean", "running_var", "samples"
 def with_batch(seen: Tensors, noted: Mapping[str, Tensor], samples: int) -> Tensors:
     """The statistics after one more batch: mean and variance of all samples together.
 
-    A batch counts as its samples do. Batches whose statistics are not finite do not count.
+    A batch counts as its samples do. Batches whose statistics are not finite do not count. Whatever else
+    is known of the stream stays.
     """
     if not noted:
         return seen

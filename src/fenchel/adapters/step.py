@@ -101,10 +101,14 @@ class Step:
         """The batch has entered the running statistics, and the method's memory exists."""
         state, output = self._mixed_in(networks, state, inputs)
         passes = self._passes(networks, state, inputs, trace)
-        passes.seen = state.seen if networks.moving.suiting is not None else None
         passes.remembers = self.predict == "before"
         passes.remember(state.parameters, output)
-        return self._with_memory(passes, state), passes
+        if networks.moving.suiting is None:
+            return self._with_memory(passes, state), passes
+        # On passes of its own: the batch enters the statistics in a pass that an update differentiates.
+        state = self._with_memory(self._passes(networks, state, inputs), state)
+        passes.seen = state.seen
+        return state, passes
 
     def _passes(
         self, networks: Networks, state: State, inputs: Inputs, trace: Trace | None = None

@@ -10,10 +10,10 @@ A layer is normalised by a mix of the two: source + shift * (stream - source). W
 of the stream's statistics from the source's, relative to the source's variance, and b the share of the
 variance that lies between images,
 
-    shift = 1 - (TOLERANCE + CAUTION * b / samples) / d,   at least 0, and exactly 1 where d >= FAR
+    shift = (1 - c / d) / (1 - c / FAR),   c = TOLERANCE + CAUTION * b / samples, at most FAR / 2
 
-(James and Stein's estimate, with a tolerance): what is near the source, or known from few images alone,
-is the source's; what is far is the batch's.
+cut off at 0 and 1 (James and Stein's estimate, with a tolerance): what is near the source, or known from
+few images alone, is the source's; what is far is the batch's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fenchel.adapters.normalization import batch_norm_layers
-from fenchel.adapters.state import Tensors, all_finite
+from fenchel.adapters.state import Tensors, all_finite, chosen
 
 TOLERANCE = 0.025
 """A squared distance that is no shift: networks do not mind it, and test images have it too."""
@@ -77,9 +77,13 @@ class Meeting:
     seen: Tensors = field(default_factory=dict)
     weight: Tensor | None = None
     """How much the batch counts beside what was seen before."""
+    assumed: Tensors = field(default_factory=dict)
+    """What was taken for known, having never been seen."""
 
     def known(self, name: str, otherwise: Tensor) -> Tensor:
         """What was known before the batch."""
+        if name not in self.before:
+            self.assumed[name] = otherwise
         return self.before.get(name, otherwise)
 
 
@@ -109,20 +113,20 @@ class Suiting:
             return None  # nothing is decided, or a layer runs a second time in one pass
         first, *others = inputs
         with torch.no_grad():
-            share, mean = self._decided(met, prefix, layer, first.detach())
+            share, stream_mean = self._decided(met, prefix, layer, first.detach())
         # functional_call puts the layer's own tensors back.
         layer.running_mean = met.statistics[f"{prefix}{_MEAN}"]
         layer.running_var = met.statistics[f"{prefix}{_VARIANCE}"]
         if torch.is_grad_enabled() and first.requires_grad:
             used = (layer.running_mean, layer.running_var)
-            through = _ThroughBatch.apply(first, mean, *used, share, layer.eps)  # type: ignore[no-untyped-call]
+            through = _ThroughBatch.apply(first, stream_mean, *used, share, layer.eps)  # type: ignore[no-untyped-call]
             first = cast(Tensor, through)
         return first, *others
 
     def _decided(
         self, met: Meeting, prefix: str, layer: _BatchNorm, x: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Enter the batch into the statistics of a layer; its share in those used, and its mean."""
+        """Enter the batch into a layer's statistics; its share in those used, and the stream's mean."""
         source_mean = self._source[f"{prefix}{_MEAN}"]
         source_variance = self._source[f"{prefix}{_VARIANCE}"]
         mean, variance = moments(x, source_mean.dtype)
@@ -150,7 +154,7 @@ class Suiting:
             f"{prefix}{_MEAN}": torch.lerp(source_mean, stream_mean, shift),
             f"{prefix}{_VARIANCE}": torch.lerp(source_variance, stream_variance, shift),
         }
-        return weight * shift, mean
+        return weight * shift, stream_mean
 
 
 def _joined(old: Moments, new: Moments, weight: Tensor) -> Moments:
@@ -166,7 +170,7 @@ def _count_in(met: Meeting, size: int, batch: Moments, old: Tensor, eps: float) 
     zero = variance.new_zeros(())
     samples, recent = met.known(SAMPLES, zero), met.known(RECENT_SAMPLES, zero)
     weight = size / (size + recent.clamp(max=RECENT)) if size < RECENT else torch.ones_like(zero)
-    earlier = (met.known(RECENT_MEAN, mean), met.known(RECENT_VARIANCE, variance))
+    earlier = (met.known(RECENT_MEAN, mean), met.known(RECENT_VARIANCE, old))
     recent_mean, recent_variance = _joined(earlier, batch, weight)
     change = relative(recent_variance, old, eps + FLOOR * old.mean())
     change = torch.where(samples > 0, change - NOISE / max(size, RECENT), zero)
@@ -213,20 +217,10 @@ def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, 
     if not met.statistics:
         return statistics, seen
     fine = all_finite((*met.statistics.values(), *met.seen.values()))
+    # A layer that did not run keeps what it had.
     return (
-        {
-            name: torch.where(fine, value, statistics[name])
-            for name, value in met.statistics.items()
-        },
-        {
-            **seen,
-            **{
-                name: torch.where(
-                    fine, value, seen.get(name, statistics.get(name, torch.zeros_like(value)))
-                )
-                for name, value in met.seen.items()
-            },
-        },
+        {**statistics, **chosen(fine, met.statistics, statistics)},
+        {**seen, **chosen(fine, met.seen, {**met.assumed, **seen})},
     )
 
 
@@ -235,9 +229,11 @@ class _ThroughBatch(torch.autograd.Function):
 
     The layer takes its statistics for constants and so passes back d, the gradient with respect to its
     input at constant statistics. The rest of the gradient follows from d: with `share` the weight of the
-    batch's mean m and variance in the used mean u and variance v, over n values per channel,
+    batch in the used mean u and variance v, m the mean of the stream, over n values per channel,
 
         d - share / n * (sum(d) + (x - m) * sum(d * (x - u)) / (v + eps))
+
+    where the share itself counts as a constant.
     """
 
     @staticmethod

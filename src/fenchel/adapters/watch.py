@@ -42,8 +42,11 @@ class HarmWarning(AdaptationWarning):
 
     def __init__(self, verdict: Verdict, reason: str, batch: int, action: Action) -> None:
         self.verdict, self.reason, self.batch, self.action = verdict, reason, batch, action
-        done = f" The adapter {DONE[action]}." if action else ""
-        super().__init__(f"{verdict} at batch {batch}: {reason}.{done}")
+        super().__init__(verdict, reason, batch, action)  # as pickle gives them back
+
+    def __str__(self) -> str:
+        done = f" The adapter {DONE[self.action]}." if self.action else ""
+        return f"{self.verdict} at batch {self.batch}: {self.reason}.{done}"
 
 
 DONE: dict[Action, str] = {
@@ -127,15 +130,17 @@ class Watch:
         if p is None:
             return state, output
         adapted, changed = Predicted.of(p), _has_changed(state)
+        before = self.monitor.verdict
         if changed:
             self.monitor.forget("the stream has just changed")
-        before = self.monitor.verdict
         action: Action = ""
         if self._drifted(adapted) or changed or self.monitor.wants_comparison(adapted):
             state, output, action = self._compared(step, state, inputs, output, p)
         else:
             self.monitor.update(None)
         self._tell(before, action, batch, adapted, state, step)
+        if action == "reset":
+            self.monitor.forget("the adapter went back to the last healthy parameters")
         return state, output
 
     def _compared(
@@ -169,7 +174,6 @@ class Watch:
         self.resets += 1
         state = self._towards(state, self._healthy or step.source, 1.0)
         self._healthy = None  # a second collapse goes back to the source
-        self.monitor.forget("the adapter went back to the last healthy parameters")
         return state, better, "reset"
 
     def _towards(self, state: State, target: Tensors, share: float) -> State:
@@ -200,8 +204,6 @@ class Watch:
     ) -> None:
         monitor = self.monitor
         verdict, reason = monitor.verdict, monitor.reason
-        if action == "reset":
-            verdict = "collapsed"
         signals = _signals(adapted, self.beside)
         signals["parameter_distance"] = distance(state.parameters, step.source)
         self.latest = Report(batch, verdict, reason, action, signals)
