@@ -78,7 +78,7 @@ def restated(
     How much a batch counts and how far the stream has moved are constants of the gradient.
     """
     known: dict[str, Any] = {}
-    samples, recent, recent_variance = 0.0, 0.0, None
+    samples, recent, lately = 0.0, 0.0, None
     for number, batch in enumerate(batches):
         x, size, used, weight = batch, len(batch), {}, None
         for name, layer in model.named_children():
@@ -93,18 +93,20 @@ def restated(
             old_mean, old_variance, between = known.get(name, (source_mean, source_variance, 0.2))
             if weight is None:
                 share = 1.0 if size >= 64 else size / (size + recent)
-                flat = variance.detach()
-                recent_variance = (
-                    flat
-                    if recent_variance is None
-                    else (1 - share) * recent_variance + share * flat
+                first = (mean.detach(), (variance + mean**2).detach())  # E x and E x²
+                lately = (
+                    first
+                    if lately is None
+                    else tuple((1 - share) * a + share * b for a, b in zip(lately, first, strict=True))
                 )
+                recent_variance = lately[1] - lately[0] ** 2
                 floor = layer.eps + 0.03 * old_variance.mean()
                 change = relative(recent_variance, old_variance, floor) if samples else 0.0
-                kept = samples * math.exp(-8 * max(0.0, float(change) - 0.1))
+                excess = float(change) - 1.5 / max(size, 64) - 0.03
+                kept = samples * math.exp(-30 * max(0.0, excess))
                 count = max(1.0, size * (1.0 if independent is None else independent[number]))
                 weight = count / (count + kept)
-                samples = min(1000.0, kept + count)
+                samples = min(300.0, kept + count)
                 recent = min(64.0, recent + size)
             stream_mean = (1 - weight) * old_mean + weight * mean
             # The variance of both together: E x² - (E x)².
@@ -119,7 +121,7 @@ def restated(
                     between = (1 - pace) * between + pace * latest
                 moved = ((stream_mean - source_mean) ** 2 / (source_variance + floor)).mean()
                 d = float(moved + relative(stream_variance, source_variance, floor) / 2)
-                c = min(0.5, 0.03 + 4 * float(between) / samples)
+                c = min(0.5, 0.025 + 4 * float(between) / samples)
                 shift = min(1.0, max(0.0, (1 - c / d) / (1 - c)))
             known[name] = stream_mean.detach(), stream_variance.detach(), between
             m = source_mean + shift * (stream_mean - source_mean)
