@@ -98,7 +98,9 @@ def test_what_lies_in_front_of_the_last_stage_is_computed_once() -> None:
     for name in ("first", "second", "third"):
         conv = getattr(model, name).conv
         conv.register_forward_hook(lambda *_, name=name: computed.append(name))
-    fenchel.adapt(model, method="conjugate", trained_with=LOSS, parameters="last:1")(torch.rand(20, 3, 8, 8))
+    fenchel.adapt(model, method="conjugate", trained_with=LOSS, parameters="last:1")(
+        torch.rand(20, 3, 8, 8)
+    )
     # The convolution of the third stage meets no moving parameter either.
     assert [computed.count(name) for name in ("first", "second", "third")] == [1, 2, 2]
 
@@ -153,7 +155,9 @@ def test_large_batches_of_images_go_to_channels_last_by_themselves(monkeypatch) 
     adapted(torch.rand(20, 3, 8, 8))
     monkeypatch.setattr(core_module, "CHANNELS_LAST_ELEMENTS", 100)
     adapted(torch.rand(20, 3, 8, 8))
-    fenchel.adapt(model, trained_with=LOSS, protect=False, channels_last=False)(torch.rand(20, 3, 8, 8))
+    fenchel.adapt(model, trained_with=LOSS, protect=False, channels_last=False)(
+        torch.rand(20, 3, 8, 8)
+    )
     assert formats == [False, False, True, True, False, False]  # two passes each
 
 

@@ -208,7 +208,9 @@ def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, 
         {
             **seen,
             **{
-                name: torch.where(fine, value, seen.get(name, statistics.get(name, torch.zeros_like(value))))
+                name: torch.where(
+                    fine, value, seen.get(name, statistics.get(name, torch.zeros_like(value)))
+                )
                 for name, value in met.seen.items()
             },
         },

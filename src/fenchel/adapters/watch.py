@@ -125,6 +125,7 @@ class Watch:
         p = self._of(step, output)
         self.beside = None
         if p is None:
+            self.monitor.reason = "outputs without one class per sample are not watched"
             return state, output
         adapted, changed = Predicted.of(p), _has_changed(state)
         if changed:
@@ -190,7 +191,13 @@ class Watch:
         return found
 
     def _tell(
-        self, before: Verdict, action: Action, batch: int, adapted: Predicted, state: State, step: Step
+        self,
+        before: Verdict,
+        action: Action,
+        batch: int,
+        adapted: Predicted,
+        state: State,
+        step: Step,
     ) -> None:
         monitor = self.monitor
         verdict, reason = monitor.verdict, monitor.reason
