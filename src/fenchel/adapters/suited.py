@@ -18,7 +18,7 @@ is the source's; what is far is the batch's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -110,7 +110,8 @@ class Suiting:
         layer.running_var = met.statistics[f"{prefix}{_VARIANCE}"]
         if torch.is_grad_enabled() and first.requires_grad:
             used = (layer.running_mean, layer.running_var)
-            first = cast(Tensor, _ThroughBatch.apply(first, mean, *used, share, layer.eps))
+            through = cast(Callable[..., Tensor], _ThroughBatch.apply)
+            first = through(first, mean, *used, share, layer.eps)
         return first, *others
 
     def _decided(
@@ -236,7 +237,7 @@ class _ThroughBatch(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, used, variance, share = ctx.saved_tensors
         # One pass over both: sum(d * (x - u)) / sqrt(v + eps), and sum(d).
