@@ -18,7 +18,7 @@ few images alone, is the source's; what is far is the batch's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -119,8 +119,8 @@ class Suiting:
         layer.running_var = met.statistics[f"{prefix}{_VARIANCE}"]
         if torch.is_grad_enabled() and first.requires_grad:
             used = (layer.running_mean, layer.running_var)
-            through = _ThroughBatch.apply(first, stream_mean, *used, share, layer.eps)  # type: ignore[no-untyped-call]
-            first = cast(Tensor, through)
+            through = cast(Callable[..., Tensor], _ThroughBatch.apply)
+            first = through(first, stream_mean, *used, share, layer.eps)
         return first, *others
 
     def _decided(

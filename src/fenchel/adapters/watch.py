@@ -128,6 +128,7 @@ class Watch:
         p = self._of(step, output)
         self.beside = None
         if p is None:
+            self.monitor.reason = "outputs without one class per sample are not watched"
             return state, output
         adapted, changed = Predicted.of(p), _has_changed(state)
         before = self.monitor.verdict
