@@ -189,10 +189,10 @@ def test_an_adapter_notices_a_sorted_stream():
         outputs = torch.cat([adapted(batch) for batch in logits.split(30)])
         right[correct] = int((outputs.argmax(-1) == labels).sum())
     assert float(adapted.state.seen["correlation"]) > correlated.STRONG
-    assert len(labels) - right[True] < 0.5 * (len(labels) - right[False])
+    assert len(labels) - right[True] < 0.75 * (len(labels) - right[False])
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.UnboundedObjectiveWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.adapters.UnboundedObjectiveWarning")
 @pytest.mark.parametrize(
     ("model", "x", "loss", "options"),
     [

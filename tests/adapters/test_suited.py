@@ -254,7 +254,7 @@ def test_gradients_are_those_of_autograd_through_the_formulas(stream, method):
         if method != "conjugate":
             mean = before.memory.get("mean_prediction", torch.full((5,), 0.2, dtype=torch.float64))
             weights = adapted.settings.method.weights(p.detach(), mean)
-            values = values * weights * (len(x) / (weights > 0).sum())
+            values = values * weights * (len(x) / int((weights > 0).sum()))
         wanted = torch.autograd.grad(values.mean(), [model.get_parameter(name) for name in names])
         for name, value in zip(names, wanted, strict=True):
             close(found.tensors[name], value)

@@ -72,7 +72,7 @@ def made(rate: float, name: str, parameters: list[nn.Parameter]) -> torch.optim.
     return torch.optim.SGD(parameters, lr=rate, momentum=0.9, nesterov=True)
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.UnboundedObjectiveWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.adapters.UnboundedObjectiveWarning")
 @pytest.mark.parametrize(
     ("norm", "statistics"), [("batch", "batch"), ("batch", "source"), ("layer", "batch")]
 )
@@ -154,7 +154,7 @@ def test_the_source_pulls_back_where_nothing_else_does(make_network):
     assert away(still) == pytest.approx(far * 0.98**5)
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.UnboundedObjectiveWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.adapters.UnboundedObjectiveWarning")
 @pytest.mark.parametrize(
     ("loss", "scores"),
     [
