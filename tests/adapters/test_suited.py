@@ -42,7 +42,9 @@ def network(dimensions: int = 2, dtype: torch.dtype = torch.float64) -> nn.Seque
     return made.to(dtype).eval()
 
 
-def images(size: int, *, dimensions: int = 2, seed: int = 0, like: nn.Module | None = None) -> Tensor:
+def images(
+    size: int, *, dimensions: int = 2, seed: int = 0, like: nn.Module | None = None
+) -> Tensor:
     """Standard normal pixels, in which images differ; or such as have the source's statistics."""
     generator = torch.Generator().manual_seed(seed)
     shape = (size, CHANNELS, *[4] * dimensions)
@@ -211,7 +213,9 @@ def test_a_small_change_of_the_batch_is_a_small_change_of_the_output(size):
     outputs = torch.stack([still(model)(torch.lerp(base, to, t)) for t in steps[::10]])
     coarse = (outputs[1:] - outputs[:-1]).abs().amax()
     for start in (0, 40, 90):
-        near = torch.stack([still(model)(torch.lerp(base, to, t)) for t in steps[start : start + 2]])
+        near = torch.stack(
+            [still(model)(torch.lerp(base, to, t)) for t in steps[start : start + 2]]
+        )
         assert (near[1] - near[0]).abs().amax() < 0.5 * coarse
     tiny = [still(model)(torch.lerp(base, to, torch.tensor(t).double())) for t in (0.3, 0.3 + 1e-7)]
     assert (tiny[1] - tiny[0]).abs().amax() < 1e-5
@@ -248,7 +252,7 @@ def test_gradients_are_those_of_autograd_through_the_formulas(stream, method):
     for x, (logits, _, _) in zip(batches, restated(model, batches), strict=True):
         trace: list[Any] = []
         before, state = state, adapted.step.adapt(state, Inputs((x,), {}), trace=trace)
-        (_, found), = trace
+        ((_, found),) = trace
         p = logits.softmax(-1)
         values = -(p * logits.log_softmax(-1)).sum(-1)
         if method != "conjugate":
@@ -422,7 +426,9 @@ def test_the_adapted_model_predicts_alone_as_the_frozen_adapter_does():
 def test_a_second_step_uses_the_statistics_that_the_first_decided():
     model, x = network(), images(20) + 0.7
     one, two = (
-        fenchel.adapt(model, trained_with="poly", method="conjugate", statistics="auto", steps=steps)
+        fenchel.adapt(
+            model, trained_with="poly", method="conjugate", statistics="auto", steps=steps
+        )
         for steps in (1, 2)
     )
     one(x), two(x)
@@ -466,5 +472,7 @@ def test_views_are_normalised_by_what_is_known_and_only_the_batch_enters():
 
 
 def test_a_compiler_is_refused_with_what_to_do():
-    with pytest.raises(ValueError, match=r"compile=True needs statistics 'batch', 'source'.*'auto'"):
+    with pytest.raises(
+        ValueError, match=r"compile=True needs statistics 'batch', 'source'.*'auto'"
+    ):
         fenchel.adapt(network(), trained_with="poly", compile=True)

@@ -20,14 +20,16 @@ from fenchel.adapters.watch import Detector, HarmWarning, Report
 from fenchel.objectives import Objective
 
 CLASSES = 6
-DIRECTIONS = torch.linalg.qr(torch.randn(12, 12, generator=torch.Generator().manual_seed(4)).double())[
-    0
-][:CLASSES]
+DIRECTIONS = torch.linalg.qr(
+    torch.randn(12, 12, generator=torch.Generator().manual_seed(4)).double()
+)[0][:CLASSES]
 
 
 def network() -> nn.Sequential:
     """A classifier of points about six directions, normalised twice, right on nearly all of them."""
-    model = nn.Sequential(nn.BatchNorm1d(12), nn.Linear(12, CLASSES, bias=False), nn.BatchNorm1d(CLASSES))
+    model = nn.Sequential(
+        nn.BatchNorm1d(12), nn.Linear(12, CLASSES, bias=False), nn.BatchNorm1d(CLASSES)
+    )
     model = model.double()
     x, _ = points(4000, seed=99)
     with torch.no_grad():
@@ -109,7 +111,9 @@ def test_a_collapse_is_told_once_per_change_of_the_verdict_with_its_facts():
     ]
     assert [(each.batch, each.verdict) for each in told] == changes
     assert verdicts[-1] == "collapsed"
-    assert [each.args for each in found] == [each.args for each in told if each.verdict != "healthy"]
+    assert [each.args for each in found] == [
+        each.args for each in told if each.verdict != "healthy"
+    ]
     last = told[-1]
     assert "few classes" in last.reason
     assert last.action == ""
@@ -247,7 +251,9 @@ def test_a_collapse_is_undone_and_counted(caplog):
     with heard(), caplog.at_level(logging.INFO, logger="fenchel"):
         for x in stream(12):
             output = adapted(x)
-            if adapted._own.watch.latest.action == "reset":  # the batch is predicted without updates
+            if (
+                adapted._own.watch.latest.action == "reset"
+            ):  # the batch is predicted without updates
                 assert len(output.argmax(-1).unique()) == CLASSES
     health = adapted.health()
     assert health.resets > 0
@@ -375,7 +381,9 @@ def test_saving_in_the_middle_continues_bit_for_bit(protect, at):
         torch.testing.assert_close(value, other.state_dict()[name], rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("made", [copy.deepcopy, lambda adapted: pickle.loads(pickle.dumps(adapted))])
+@pytest.mark.parametrize(
+    "made", [copy.deepcopy, lambda adapted: pickle.loads(pickle.dumps(adapted))]
+)
 def test_a_copy_is_watched_on(made):
     adapted = collapsing()
     with heard():
@@ -397,10 +405,10 @@ def test_a_moved_adapter_goes_back_to_parameters_of_its_own_kind():
 
 
 def test_sessions_have_watches_of_their_own():
-    adapted = collapsing()
+    adapted = collapsing(learning_rate=0.3)
     good, bad = adapted.session(), adapted.session()
     with heard():
-        for x in stream(8):
+        for x in stream(20):
             bad(x)
     x = stream(1)[0]
     good(x)

@@ -53,9 +53,7 @@ class Step:
         """Adapt on one batch and predict it; without the update, running statistics still move."""
         return self.corrected(*self.predicted(state, inputs, update=update))
 
-    def predicted(
-        self, state: State, inputs: Inputs, *, update: bool = True
-    ) -> tuple[State, Any]:
+    def predicted(self, state: State, inputs: Inputs, *, update: bool = True) -> tuple[State, Any]:
         """The same without the correction of the output."""
         with torch.no_grad(), self.workshop.lent() as networks:
             before, passes = self._begun(networks, state, inputs)

@@ -194,7 +194,13 @@ class Watch:
         return found
 
     def _note(
-        self, before: Verdict, action: Action, batch: int, adapted: Predicted, state: State, step: Step
+        self,
+        before: Verdict,
+        action: Action,
+        batch: int,
+        adapted: Predicted,
+        state: State,
+        step: Step,
     ) -> None:
         monitor = self.monitor
         verdict, reason = monitor.verdict, monitor.reason
