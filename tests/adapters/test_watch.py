@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import pickle
 import warnings
@@ -106,7 +107,7 @@ def test_a_collapse_is_told_once_per_change_of_the_verdict_with_its_facts():
     verdicts = ["healthy", *(report.verdict for report in reports)]
     changes = [
         (number, verdict)
-        for number, (before, verdict) in enumerate(zip(verdicts, verdicts[1:], strict=False))
+        for number, (before, verdict) in enumerate(itertools.pairwise(verdicts))
         if before != verdict
     ]
     assert [(each.batch, each.verdict) for each in told] == changes
