@@ -242,7 +242,7 @@ class _ThroughBatch(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, mean, used, variance, share)
         ctx.eps = eps
-        return x.view_as(x)
+        return x.detach()  # not a view, whose strides mislead torch's backward pass for one sample
 
     @staticmethod
     @once_differentiable

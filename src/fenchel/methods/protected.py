@@ -68,11 +68,6 @@ class Protected(EntropyMethod):
             if not valid:
                 raise ValueError(f"protected needs {rule}; got {name}={getattr(self, name)!r}.")
 
-    @property
-    def has_minimum(self) -> bool:
-        """What it follows may have none: the parameters stay near the source all the same."""
-        return True
-
     def trained_with(self, loss: Loss | None) -> Self:
         return replace(super().trained_with(loss), loss=loss)
 
