@@ -479,4 +479,4 @@ def test_a_compiler_is_refused_with_what_to_do():
     with pytest.raises(
         ValueError, match=r"compile=True needs statistics 'batch', 'source'.*'auto'"
     ):
-        fenchel.adapt(network(), trained_with="poly", compile=True)
+        fenchel.adapt(network(), trained_with="poly", statistics="auto", compile=True)

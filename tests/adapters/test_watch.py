@@ -307,6 +307,7 @@ def test_without_updates_the_sources_prediction_is_returned():
         model,
         trained_with="cross-entropy",
         method="bn",
+        statistics="batch",
         protect="auto",
         correct_output=False,
     )

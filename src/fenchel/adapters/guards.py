@@ -32,8 +32,8 @@ def warn_small_batch(size: int) -> None:
     """A batch too small for batch statistics to mean much."""
     warnings.warn(
         f"a batch of {size} gives noisy batch statistics (fewer than {SMALL_BATCH} samples). Use larger "
-        "batches, statistics='auto', or a running mix such as statistics=0.1. Those of the source do not help: "
-        "an update under them does more harm than none.",
+        "batches, statistics='auto', or a running mix such as statistics=0.1. Those of the source do not "
+        "help: an update under them does more harm than none.",
         AdaptationWarning,
         stacklevel=4,
     )

@@ -133,7 +133,7 @@ class Suiting:
         old_mean = met.known(f"{prefix}{_MEAN}", source_mean)
         old_variance = met.known(f"{prefix}{_VARIANCE}", source_variance)
         if met.weight is None:
-            _count_in(met, len(x), (mean, variance), old_variance, layer.eps)
+            _count_in(met, len(x), (mean, variance), (old_mean, old_variance), layer.eps)
         weight, samples = cast(Tensor, met.weight), met.seen[SAMPLES]
         stream_mean, stream_variance = _joined((old_mean, old_variance), (mean, variance), weight)
         floor = layer.eps + FLOOR * source_variance.mean()
@@ -164,15 +164,14 @@ def _joined(old: Moments, new: Moments, weight: Tensor) -> Moments:
     return old[0] + weight * apart, torch.lerp(old[1], new[1], weight) + between
 
 
-def _count_in(met: Meeting, size: int, batch: Moments, old: Tensor, eps: float) -> None:
+def _count_in(met: Meeting, size: int, batch: Moments, old: Moments, eps: float) -> None:
     """Decide, in the first layer to run, how much the batch counts in all of them."""
-    mean, variance = batch
-    zero = variance.new_zeros(())
+    zero = batch[0].new_zeros(())
     samples, recent = met.known(SAMPLES, zero), met.known(RECENT_SAMPLES, zero)
     weight = size / (size + recent.clamp(max=RECENT)) if size < RECENT else torch.ones_like(zero)
-    earlier = (met.known(RECENT_MEAN, mean), met.known(RECENT_VARIANCE, old))
+    earlier = (met.known(RECENT_MEAN, old[0]), met.known(RECENT_VARIANCE, old[1]))
     recent_mean, recent_variance = _joined(earlier, batch, weight)
-    change = relative(recent_variance, old, eps + FLOOR * old.mean())
+    change = relative(recent_variance, old[1], eps + FLOOR * old[1].mean())
     change = torch.where(samples > 0, change - NOISE / max(size, RECENT), zero)
     kept = samples * torch.exp(-FORGETTING * (change - CHANGE).clamp_min(0))
     count = (size * met.known(INDEPENDENT, torch.ones_like(zero))).clamp_min(1)
