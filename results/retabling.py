@@ -28,7 +28,8 @@ NO_SWEEPS = (
     "gaussians",
     "learned",
     "streams",
-)  # these come with files of their own, not from cells
+    "hostile",
+)  # these come with files of their own, or from cells of their own
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Published:
 
 def tables() -> dict[str, str]:
     """Every CSV file that `fenchel reproduce` makes of cells, by its name."""
-    published = _read_cells()
+    published = read_cells(CELLS)
     found: dict[str, str] = {}
     for preset in PRESETS.values():
         if preset.figure not in NO_SWEEPS:
@@ -49,9 +50,10 @@ def tables() -> dict[str, str]:
     return found
 
 
-def _read_cells() -> Published:
+def read_cells(file: Path) -> Published:
+    """The cells that an export holds."""
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "cells.sqlite") as store:
-        import_file(store, CELLS)
+        import_file(store, file)
         records = {record.key: record for record in store.records()}
         asked = store.requests()
     # A cell that was asked for with several selections has each of its methods once all the same.

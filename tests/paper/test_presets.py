@@ -36,7 +36,7 @@ LINES = [
 ]
 NAMES = (
     "table-ce", "table-poly", "table-domain", "table-severity", "table-squared", "table-ce-digits",
-    "fig-task-loss", "fig-gaussian", "fig-meta", "streams",
+    "fig-task-loss", "fig-gaussian", "fig-meta", "streams", "hostile",
 )  # fmt: skip
 
 

@@ -88,7 +88,15 @@ def adapt_images(
             autocompletion=completion.methods,
             help="See `fenchel list methods`; options follow: hard:threshold=0.9, learned:path=FILE.",
         ),
-    ] = "conjugate",
+    ] = "protected",
+    protect: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_ADAPTATION,
+            help="auto: notice harm and act; watch: notice and say it; off: the bare step.",
+            show_default="auto, or watch for a method that you name",
+        ),
+    ] = None,
     settings: Annotated[
         str | None,
         typer.Option(
@@ -125,9 +133,9 @@ def adapt_images(
         str | None,
         typer.Option(
             rich_help_panel=_ADAPTATION,
-            help="batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 (source and "
-            "batch) or note:4 (corrected per sample).",
-            show_default="the method's own, or batch",
+            help="auto, batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 (source "
+            "and batch) or note:4 (corrected per sample).",
+            show_default="auto, or what suits the method",
         ),
     ] = None,
     parameters: Annotated[
@@ -323,6 +331,7 @@ def adapt_images(
             mean=mean,
             std=std,
             method=method,
+            protect=protect,
             settings=settings,
             optimizer=optimizer,
             learning_rate=learning_rate,

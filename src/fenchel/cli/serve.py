@@ -72,7 +72,16 @@ def serve(
             autocompletion=completion.methods,
             help="See `fenchel list methods`; options follow: hard:threshold=0.9.",
         ),
-    ] = "conjugate",
+    ] = "protected",
+    protect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|watch|off",
+            rich_help_panel=_ADAPTATION,
+            help="auto: notice harm and act; watch: notice and say it; off: the bare step.",
+            show_default="auto, or watch for a method that you name",
+        ),
+    ] = None,
     settings: Annotated[
         str | None,
         typer.Option(
@@ -98,8 +107,9 @@ def serve(
         str | None,
         typer.Option(
             rich_help_panel=_ADAPTATION,
-            help="batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 or note:4.",
-            show_default="the method's own, or batch",
+            help="auto, batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 or "
+            "note:4.",
+            show_default="auto, or what suits the method",
         ),
     ] = None,
     parameters: ParametersOption = None,
@@ -108,7 +118,8 @@ def serve(
         typer.Option(
             metavar="auto|always|never",
             rich_help_panel=_ADAPTATION,
-            help="When the source model predicts too. auto: now and then, and where something looks wrong.",
+            help="When answers tell the source model's word. auto: where the protection asks for it anyway, "
+            "at the beginning, now and then, and where something looks wrong.",
         ),
     ] = "auto",
     store: Annotated[
@@ -228,6 +239,7 @@ def serve(
             mean=mean,
             std=std,
             method=method,
+            protect=protect,
             settings=settings,
             optimizer=optimizer,
             learning_rate=learning_rate,

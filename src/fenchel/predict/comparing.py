@@ -2,38 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from fenchel.adapters import Adapter, Scores, Session
+from fenchel.adapters import Adapter, Scores, Session, Settings
+from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.monitor import Verdict
 from fenchel.predict.evidence import Prediction, Predictions
+
+SourcePredictions = Literal["auto", "always", "never"]
 
 
 def predicted(
     stream: Adapter | Session,
-    where: Scores,
+    settings: Settings,
     inputs: Tensor,
+    when: SourcePredictions,
     *,
-    compares: Callable[[Prediction], bool],
+    needed: bool = False,
 ) -> Predictions:
-    """Adapt to a batch and predict it; where `compares` wants it, the source model predicts it too.
+    """Adapt to a batch and predict it; beside that, what the source model says of it.
 
     Args:
         stream: what adapts.
-        where: finds the logits in the model's output.
-        compares: asked with the adapted prediction.
+        settings: those of its adapter.
+        when: whether the source's word is wanted: with `auto` where the protection has asked for it anyway.
+        needed: with `auto`, ask the source in any case.
     """
-    adapted = Prediction.of(scores_in(stream(inputs), where))
-    if not compares(adapted):
+
+    def said(output: Any) -> Prediction:
+        scores = scores_in(output, settings.logits)
+        p = Probabilities(settings.loss)(scores)
+        return Prediction.of(scores.detach().float().softmax(-1) if p is None else p)
+
+    before = None if stream.watch is None else stream.watch.latest
+    adapted = said(stream(inputs))
+    if when == "never":
         return Predictions(adapted)
-    source = Prediction.of(scores_in(stream.source_prediction(inputs), where))
+    watch = stream.watch
+    # A batch that was not watched, such as one of a frozen stream, leaves the report of another one there.
+    if watch is not None and watch.latest is not before and watch.beside is not None:
+        source, unmoved = watch.beside.source, watch.beside.unmoved
+        return Predictions(
+            adapted,
+            Prediction.of(_in_their_rows(source, inputs)),
+            None if unmoved is None else Prediction.of(_in_their_rows(unmoved, inputs)),
+        )
+    if when != "always" and not needed:
+        return Predictions(adapted)
+    theirs = said(stream.source_prediction(inputs))
     if not stream.state.parameters:
-        return Predictions(adapted, source)
-    unmoved = scores_in(stream.unmoved_prediction(inputs), where)
-    return Predictions(adapted, source, Prediction.of(unmoved))
+        return Predictions(adapted, theirs)
+    return Predictions(adapted, theirs, said(stream.unmoved_prediction(inputs)))
+
+
+def verdict_on(stream: Adapter | Session) -> tuple[Verdict, str]:
+    """The protection's word on the last batch, and why."""
+    watch = stream.watch
+    if watch is None or watch.latest is None:
+        health = stream.health()
+        return health.verdict, health.reason
+    return watch.latest.verdict, watch.latest.reason
 
 
 def scores_in(output: Any, where: Scores) -> Tensor:
@@ -42,3 +73,13 @@ def scores_in(output: Any, where: Scores) -> Tensor:
     if scores.ndim != 2:
         raise ValueError(f"image predictions need scores (N, classes); got {tuple(scores.shape)}.")
     return torch.cat([-scores, scores], dim=-1) if scores.shape[-1] == 1 else scores
+
+
+def _in_their_rows(found: Tensor, inputs: Tensor) -> Tensor:
+    """Probabilities of the finite samples of a batch, in the rows of all; the others are not numbers."""
+    if len(found) == len(inputs):
+        return found
+    finite = inputs.isfinite().flatten(1).all(-1)
+    rows = found.new_full((len(inputs), found.shape[-1]), torch.nan)
+    rows[finite] = found
+    return rows

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fenchel.adapters import Adapter
+    from fenchel.adapters.core import Protect
     from fenchel.losses import Loss
     from fenchel.models import Checkpoint
 
@@ -34,7 +35,8 @@ class Adaptation:
     """What is told of a model and of how it adapts. Plain values: other processes open the same.
 
     The fields are those of `fenchel.adapt`, and the options of the command line, in which `None` leaves a
-    choice to the method. `size` and `gray` say how images are read; `mean` and `std` are numbers
+    choice to the method. `protect` is `auto`, `watch` or `off`; by default `auto` for the method `protected`,
+    and `watch` for others. `size` and `gray` say how images are read; `mean` and `std` are numbers
     separated by commas, for models that expect normalised images.
     """
 
@@ -45,7 +47,8 @@ class Adaptation:
     dim: int | None = None
     mean: str | None = None
     std: str | None = None
-    method: str = "conjugate"
+    method: str = "protected"
+    protect: str | None = None
     settings: str | None = None
     optimizer: str | None = None
     learning_rate: float | None = None
@@ -77,6 +80,7 @@ class Adaptation:
             network.to(self.device),
             trained_with=loss,
             **_method_arguments(self.method, loss),
+            protect=protection(self.protect, self.method),
             settings=self.settings,
             optimizer=self.optimizer,
             learning_rate=self.learning_rate,
@@ -99,6 +103,7 @@ class Adaptation:
             "model_digest": opened.source.digest,
             "trained_with": opened.source.loss_spec or None,
             "method": self.method,
+            "protect": used.protect,
             "settings": self.settings,
             "optimizer": type(used.optimizer).__name__.lower(),
             "learning_rate": getattr(used.optimizer, "learning_rate", None),
@@ -137,6 +142,15 @@ def _method_arguments(method: str, loss: Loss | None) -> dict[str, Any]:
             "Add trained_with=, for example trained_with=cross-entropy."
         )
     return {"method": name, **options}
+
+
+def protection(told: str | None, method: str) -> Protect:
+    """What `fenchel.adapt` takes for the word that is told; methods that are named are watched at least."""
+    if told is None:
+        return "auto" if parse_spec(method)[0] == "protected" else "watch"
+    if told not in ("auto", "watch", "off"):
+        raise ValueError(f"protect= must be auto, watch or off; got {told!r}. Give one of them.")
+    return False if told == "off" else told  # type: ignore[return-value]
 
 
 def _normalised(network: nn.Module, mean: str | None, std: str | None) -> nn.Module:

@@ -7,24 +7,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from fenchel.adapters import Adapter, Health
-from fenchel.adapters.monitor import Monitor
+from fenchel.adapters.watch import distance
 from fenchel.models.feeding import blamed, suspicious_inputs
 from fenchel.predict.classes import Labelled
-from fenchel.predict.comparing import predicted, scores_in
-from fenchel.predict.evidence import Prediction, Predictions, batch_entry, count, event_of, rows_of
+from fenchel.predict.comparing import SourcePredictions, predicted, scores_in, verdict_on
+from fenchel.predict.evidence import Predictions, batch_entry, count, event_of, rows_of
 from fenchel.predict.images import ImageFiles
 from fenchel.predict.reading import Batch, first_usable, in_batches, of_shape, read_ahead
 from fenchel.predict.rows import GrowingFile, columns, journal_of, json_line, row_file
 from fenchel.predict.saved import Standing, state_file
 from fenchel.predict.tally import Tally
 from fenchel.progress import progress
-
-SourcePredictions = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +73,6 @@ class Outcome:
     """How a run ended."""
 
     tally: Tally
-    monitor: Monitor
     health: Health
     finished: bool
     """False if it was interrupted."""
@@ -104,7 +101,7 @@ class Run:
         self._order = images.order(shuffle=choices.shuffle, seed=choices.seed)
         self._whole = {**self.described, **choices.deciding(), "images": images.digest}
         self._standing = Standing(self._whole)
-        self._tally, self._monitor = Tally(), Monitor()
+        self._tally = Tally()
         every = self.pile.classes if choices.probabilities else 0
         self._columns = columns(choices.top_k, every)
 
@@ -117,7 +114,6 @@ class Run:
         standing.require_same(self._whole)
         self.adapter.load_state_dict(standing.tensors)
         self._tally = Tally(**standing.tally)
-        self._monitor = Monitor.from_plain(standing.monitor)
         self._standing = standing
         return standing.images
 
@@ -133,7 +129,7 @@ class Run:
                     self._meet(batch, is_last)
                     self._standing = self._stand()
                     bar.advance(len(batch.pictures))
-                    bar.note(self._monitor.verdict)
+                    bar.note(verdict_on(self.adapter)[0])
                     if self._tally.batches % self.choices.save_every == 0:
                         self._save()
                     if self.stop():
@@ -158,14 +154,17 @@ class Run:
         self._require_usable(batch)
         number, before = self._tally.batches, self.adapter.health()
         found = self._predicted(batch, is_last)
-        self._tally.judge(self._monitor.update(found.compared()), number)
+        verdict, reason = verdict_on(self.adapter)
+        self._tally.judge(verdict, number)
         event = event_of(before, self.adapter.health())
         rows = rows_of(batch, found, self.pile, number, event, self._columns)
         count(self._tally, rows)
         self._rows_file.add(rows)
         if self._log_file is not None:
-            entry = batch_entry(rows, found, number, event, self._monitor)
-            entry["parameter_distance"] = _distance(self.adapter)
+            entry = batch_entry(rows, found, number, event, verdict, reason)
+            entry["parameter_distance"] = distance(
+                self.adapter.state.parameters, self.adapter.step.source
+            )
             entry["time"] = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             self._log_file.append(json_line(entry))
 
@@ -177,17 +176,16 @@ class Run:
         with _explained(self.adapter, inputs):
             return predicted(
                 self.adapter,
-                self.adapter.settings.logits,
+                self.adapter.settings,
                 inputs,
-                compares=lambda adapted: self._compares(adapted, is_last),
+                self.choices.source_predictions,
+                needed=self._needs_source(is_last),
             )
 
-    def _compares(self, adapted: Prediction, is_last: bool) -> bool:
-        if self.choices.source_predictions != "auto":
-            return self.choices.source_predictions == "always"
-        if self.pile.images.labels is not None or is_last or adapted.sums is None:
-            return True
-        return self._monitor.wants_comparison(adapted.sums)
+    def _needs_source(self, is_last: bool) -> bool:
+        """Whether the source is asked even where the protection did not ask it."""
+        labelled = self.pile.images.labels is not None
+        return labelled or (is_last and self._tally.compared == 0)
 
     def _require_usable(self, batch: Batch) -> None:
         for picture in batch.pictures if self.choices.strict else ():
@@ -219,7 +217,6 @@ class Run:
             images=self._tally.images,
             sizes={name: file.size for name, file in self._files()},
             tally=self._tally.to_plain(),
-            monitor=self._monitor.to_plain(),
             finished=self._tally.images == len(self.pile.images),
             tensors=self.adapter.state_dict(),
         )
@@ -236,7 +233,7 @@ class Run:
             file.close()
 
     def _outcome(self, *, finished: bool) -> Outcome:
-        return Outcome(self._tally, self._monitor, self.adapter.health(), finished)
+        return Outcome(self._tally, self.adapter.health(), finished)
 
 
 def files_of(rows: Path, log: Path | None) -> list[Path]:
@@ -281,13 +278,3 @@ def _with_last(batches: Iterator[Batch]) -> Iterator[tuple[Batch, bool]]:
         following = next(batches, None)
         yield held, following is None
         held = following
-
-
-def _distance(adapter: Adapter) -> float:
-    """How far the moving parameters are from the source's, relative to their size."""
-    source, moved = adapter.step.source, adapter.state.parameters
-    if not source:
-        return 0.0
-    apart = sum(float((moved[name] - value).square().sum()) for name, value in source.items())
-    size = sum(float(value.square().sum()) for value in source.values())
-    return float((apart / size) ** 0.5) if size else 0.0

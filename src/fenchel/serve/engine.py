@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from fenchel.adapters import Adapter
-from fenchel.predict.comparing import predicted
-from fenchel.predict.evidence import Prediction, Predictions, event_of, numbers_of
-from fenchel.predict.run import SourcePredictions
+from fenchel.predict.comparing import SourcePredictions, predicted, verdict_on
+from fenchel.predict.evidence import Predictions, event_of, numbers_of
 from fenchel.serve.limits import Limits, Refused
 from fenchel.serve.reading import Images
 from fenchel.serve.record import Record
@@ -112,8 +111,7 @@ class Engine:
         """Let a stream begin again from the source model; its counters go on."""
         with self._known(name) as stream:
             stream.session.reset()
-            kept = Record.from_plain(stream.notes)
-            record = Record(course=kept.course, stride=kept.stride, answers=kept.answers)
+            record = Record.from_plain(stream.notes)
             record.sum_up(stream.session.health())
             self._keep(stream, record, save=True)
             return {"stream": name, **record.summary}
@@ -161,11 +159,12 @@ class Engine:
         session = stream.session
         before = session.health()
         inputs = _as_network_takes(torch.cat([request.samples for request in requests]))
-        found = self._predicted(stream, record, inputs.to(self.device))
+        found = self._predicted(stream, inputs.to(self.device))
         after = session.health()
         event = event_of(before, after)
         rows = self._rows(found, len(inputs))
-        record.take_in(found, after, event, _agreement(rows))
+        verdict, _ = verdict_on(session)
+        record.take_in(found, after, verdict, event, _agreement(rows))
         # A key may come again for as long as its request could be under way.
         kept, begin = 2 * self.limits.waiting + len(requests), 0
         for request in requests:
@@ -183,15 +182,9 @@ class Engine:
             record.remember(request.about.key, answer, kept)
         self._keep(stream, record, save=after.batches % self._save_every == 0)
 
-    def _predicted(self, stream: Stream, record: Record, inputs: torch.Tensor) -> Predictions:
-        def compares(adapted: Prediction) -> bool:
-            if self._compares != "auto":
-                return self._compares == "always"
-            return adapted.sums is None or record.monitor.wants_comparison(adapted.sums)
-
-        where = self.adapter.settings.logits
+    def _predicted(self, stream: Stream, inputs: torch.Tensor) -> Predictions:
         try:
-            return predicted(stream.session, where, inputs, compares=compares)
+            return predicted(stream.session, self.adapter.settings, inputs, self._compares)
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             told = (str(error) or type(error).__name__).splitlines()[0]
             raise Refused(

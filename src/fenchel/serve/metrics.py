@@ -16,6 +16,8 @@ _COUNTERS = {
     "skips": "Updates of a stream that were left out.",
     "left_out": "Images of a stream that were not finite.",
     "resets": "Resets of a stream.",
+    "pulled_back": "Times that suspect parameters of a stream were drawn back to the source's.",
+    "fell_back": "Batches of a stream that the source model predicted in the place of a harmful one.",
 }
 _GAUGES = {
     "known": ("fenchel_streams", "Streams that there are, by replica."),

@@ -41,7 +41,8 @@ _NUMBERS = {
 _HEALTH = {
     "verdict": "string",
     "reason": "string",
-    **dict.fromkeys(("batches", "samples", "updates", "skips", "left_out", "resets"), "integer"),
+    **dict.fromkeys(("batches", "samples", "updates", "skips", "left_out"), "integer"),
+    **dict.fromkeys(("resets", "pulled_back", "fell_back"), "integer"),
     "mode": "string",
     "time": "number",
 }

@@ -1,18 +1,15 @@
-"""What a service keeps of a stream beside its state: signs of harm, their course, and its latest answers."""
+"""What a service keeps of a stream beside its state: its health, the course of it, and its latest answers."""
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from fenchel.adapters import Health
-from fenchel.adapters.monitor import FEWEST, Compared, Monitor, Predicted
+from fenchel.adapters.monitor import Verdict
 from fenchel.predict.evidence import Predictions
 
 POINTS = 120
@@ -23,9 +20,6 @@ POINTS = 120
 class Record:
     """Notes on one stream, which are saved with its state."""
 
-    monitor: Monitor = field(default_factory=Monitor)
-    compared: Compared | None = None
-    """Predictions that were compared, but are too few for the monitor so far."""
     course: list[dict[str, Any]] = field(default_factory=list)
     stride: int = 1
     """Batches from one point of the course to the next."""
@@ -34,15 +28,14 @@ class Record:
     summary: dict[str, Any] = field(default_factory=dict)
 
     def take_in(
-        self, found: Predictions, health: Health, event: str, agreement: float | None
+        self,
+        found: Predictions,
+        health: Health,
+        verdict: Verdict,
+        event: str,
+        agreement: float | None,
     ) -> None:
-        """Let a batch enter the record."""
-        compared = found.compared()
-        if compared is not None:
-            self.compared = compared if self.compared is None else self.compared + compared
-        enough = self.compared is not None and self.compared.adapted.count >= FEWEST
-        self.monitor.update(self.compared if enough else None)
-        self.compared = None if enough else self.compared
+        """Let a batch enter the record; the verdict is on it, the health that of its stream afterwards."""
         self.sum_up(health)
         sums = None if found.adapted is None else found.adapted.sums
         if sums is not None and health.batches % self.stride == 0:
@@ -54,7 +47,7 @@ class Record:
                     "entropy": round(sums.entropy, 5),
                     "classes": round(sums.effective_classes, 3),
                     "agreement": None if agreement is None else round(agreement, 5),
-                    "verdict": self.monitor.verdict,
+                    "verdict": verdict,
                     "event": event,
                 }
             )
@@ -65,14 +58,16 @@ class Record:
     def sum_up(self, health: Health) -> None:
         """Bring the summary up to date."""
         self.summary = {
-            "verdict": self.monitor.verdict,
-            "reason": self.monitor.reason,
+            "verdict": health.verdict,
+            "reason": health.reason,
             "batches": health.batches,
             "samples": health.samples,
             "updates": health.updates,
             "skips": health.skips,
             "left_out": health.left_out,
             "resets": health.resets,
+            "pulled_back": health.pulled_back,
+            "fell_back": health.fell_back,
             "mode": health.mode,
             "time": round(time.time(), 3),
         }
@@ -86,9 +81,6 @@ class Record:
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
-            "monitor": _entries(self.monitor)
-            | {"compared": [_sums(part) for part in self.monitor._window]},
-            "compared": None if self.compared is None else _sums(self.compared),
             "course": self.course,
             "stride": self.stride,
             "answers": list(self.answers.items()),
@@ -100,49 +92,9 @@ class Record:
         """The inverse of `to_plain`; of nothing, a new record."""
         if not plain:
             return Record()
-        compared, monitor = plain["compared"], dict(plain["monitor"])
-        window = deque(_compared(sums) for sums in monitor.pop("compared"))
         return Record(
-            monitor=Monitor(**monitor, _window=window),
-            compared=None if compared is None else _compared(compared),
             course=list(plain["course"]),
             stride=plain["stride"],
             answers=OrderedDict((key, answer) for key, answer in plain["answers"]),
             summary=dict(plain["summary"]),
         )
-
-
-def _entries(thing: Any) -> dict[str, Any]:
-    """The public fields of a dataclass, as JSON has them."""
-    found = {each.name: getattr(thing, each.name) for each in fields(thing) if each.name[0] != "_"}
-    return {
-        name: value.tolist() if isinstance(value, Tensor) else value
-        for name, value in found.items()
-    }
-
-
-def _sums(compared: Compared) -> dict[str, Any]:
-    return {
-        each.name: None if (sums := getattr(compared, each.name)) is None else _entries(sums)
-        for each in fields(compared)
-    }
-
-
-def _compared(plain: Mapping[str, Any]) -> Compared:
-    """The inverse of `_sums`: JSON keeps whole numbers and others apart."""
-
-    def tensor(values: list[Any]) -> Tensor:
-        whole = all(isinstance(value, int) for value in values)
-        return torch.tensor(values, dtype=torch.int64 if whole else torch.float64)
-
-    def predicted(sums: Mapping[str, Any]) -> Predicted:
-        entries: dict[str, Any] = {
-            name: tensor(value) if isinstance(value, list) else value
-            for name, value in sums.items()
-        }
-        return Predicted(**entries)
-
-    found: dict[str, Any] = {
-        name: None if sums is None else predicted(sums) for name, sums in plain.items()
-    }
-    return Compared(**found)

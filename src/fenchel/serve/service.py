@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fenchel.files import digest_of
 from fenchel.plugins import Plugin
+from fenchel.predict.comparing import SourcePredictions
 from fenchel.predict.opening import Adaptation
-from fenchel.predict.run import SourcePredictions
 from fenchel.serve.engine import Engine
 from fenchel.serve.limits import Limits
 from fenchel.serve.reading import ImageReader

@@ -168,6 +168,7 @@ DATASETS.add(
         write_example=_example_c,
         recipe=Retrieval(source="zenodo.org record 2235448", files=IMAGENET_C_FILES),
         options={"corruption": "which of the 19", "severity": "1 to 5 (default 5)"},
+        clean="imagenet",
     ),
 )
 DATASETS.add(
