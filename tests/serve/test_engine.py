@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from fenchel.adapters.likelihood import Probabilities
+from fenchel.methods.protected import Protected
 from fenchel.serve.engine import Engine
 from fenchel.serve.limits import Limits, Refused
 from fenchel.serve.reading import Images
@@ -34,10 +36,12 @@ def asked(engine: Engine, name: str, key: str, given: Images) -> dict[str, Any]:
 def test_answers_are_those_of_the_stream_run_by_itself(service: Service, engines: Engines) -> None:
     engine = engines(replace(service, source_predictions="always"))
     session = engine.adapter.session()
+    probabilities = Probabilities(engine.adapter.settings.loss)
     for seed in range(3):
         given = images(seed=seed)
         inputs = torch.from_numpy(given.values).permute(0, 3, 1, 2).float() / 255
-        expected = session(inputs).softmax(-1)
+        expected = probabilities(session(inputs))
+        assert expected is not None
         source = session.source_prediction(inputs).softmax(-1)
         answer = asked(engine, "north", f"key-{seed}", given)
         asked(engine, "south", f"key-{seed}", images(seed=seed + 10))
@@ -50,16 +54,69 @@ def test_answers_are_those_of_the_stream_run_by_itself(service: Service, engines
         assert answer["health"]["samples"] == 4 * (seed + 1)
 
 
-def test_the_source_is_asked_on_the_first_batch_and_seldom_after(
+def test_the_source_is_asked_on_the_first_images_and_seldom_after(
     service: Service, engines: Engines
 ) -> None:
     engine = engines(service)
     said = [
-        asked(engine, "one", str(n), images(seed=n))["predictions"][0]["source_name"]
-        for n in range(3)
+        asked(engine, "one", str(n), images(32, seed=n))["predictions"][0]["source_name"]
+        for n in range(4)
     ]
-    assert said[0] is not None
-    assert said[1:] == [None, None]
+    assert None not in said[:2]  # 64 images
+    assert said[2:] == [None, None]
+    never = engines(replace(service, store=service.store / "never", source_predictions="never"))
+    assert asked(never, "one", "0", images())["predictions"][0]["source_name"] is None
+
+
+def test_streams_are_protected_unless_another_method_is_named(
+    service: Service, engines: Engines
+) -> None:
+    engine = engines(service)
+    assert (engine.adapter.settings.protect, type(engine.adapter.settings.method)) == (
+        "auto",
+        Protected,
+    )
+    named = replace(service.adaptation, method="conjugate")
+    assert named.open().adapter.settings.protect == "watch"
+    assert replace(named, protect="off").open().adapter.settings.protect is False
+
+
+@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+def test_the_verdict_is_that_of_the_session_and_survives_a_replica(
+    service: Service, engines: Engines
+) -> None:
+    greedy = replace(
+        service.adaptation, method="conjugate", parameters="all", steps=20, learning_rate=0.3
+    )
+    service = replace(service, adaptation=greedy)
+    engine = engines(service)
+    for number in range(2):
+        asked(engine, "harmed", str(number), images(32, seed=number))
+    told = engine.describe("harmed")
+    assert told["verdict"] == "collapsed"
+    assert told["course"][-1]["verdict"] == "collapsed"
+    assert [row["verdict"] for row in engine.overview()["streams"]] == ["collapsed"]
+    engine.close()
+    again = engines(service).describe("harmed")
+    assert {**again, "time": 0} == {**told, "time": 0}
+
+
+@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+def test_what_the_protection_did_is_told(service: Service, engines: Engines) -> None:
+    greedy = replace(
+        service.adaptation,
+        method="conjugate",
+        protect="auto",
+        parameters="all",
+        steps=20,
+        learning_rate=0.3,
+    )
+    engine = engines(replace(service, adaptation=greedy))
+    answer = asked(engine, "harmed", "0", images(32))
+    assert answer["event"] == "reset"
+    assert answer["health"]["resets"] == 1
+    told = engine.describe("harmed")
+    assert (told["verdict"], told["course"][0]["verdict"]) == ("healthy", "collapsed")
 
 
 def test_a_request_that_comes_again_is_answered_as_before_and_not_learnt_twice(
@@ -101,11 +158,17 @@ def test_what_cannot_be_saved_did_not_happen(
         def full(self: StreamStore, stream: object) -> None:
             raise OSError("No space left on device")
 
+        with engine.streams.held("one") as stream:
+            before = stream.session.state_dict()
         patch.setattr(StreamStore, "write", full)
         with pytest.raises(Refused, match="No space left") as refused:
             asked(engine, "one", "1", images(seed=1))
         assert refused.value.status == 507
         assert engine.describe("one")["batches"] == 1
+        with engine.streams.held("one") as stream:
+            after = stream.session.state_dict()
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before)  # the watch's too
     answer = asked(engine, "one", "1", images(seed=1))
     assert answer["batch"] == 2
 
@@ -150,6 +213,12 @@ def test_images_that_are_not_finite_are_left_out_and_said_so(
     assert [row["prediction"] is None for row in rows] == [False, True, False]
     assert "not finite" in rows[1]["reason"]
     assert engine.describe("one")["left_out"] == 1
+    fine = torch.from_numpy(values[[0, 2]])
+    source = engine.adapter.source_prediction(fine).argmax(-1).tolist()
+    assert [row["source_prediction"] for row in rows] == [source[0], None, source[1]]
+    values[:] = np.nan  # nothing is compared, and the last comparison is not told again
+    rows = asked(engine, "one", "next", Images(("a", "b", "c"), values))["predictions"]
+    assert [row["source_prediction"] for row in rows] == [None] * 3
 
 
 def test_there_are_no_more_streams_than_there_may_be(service: Service, engines: Engines) -> None:
@@ -194,7 +263,7 @@ def test_a_record_comes_back_as_it_was(service: Service, engines: Engines) -> No
     with engine.streams.held("one") as stream:
         notes = stream.notes
     assert Record.from_plain(notes).to_plain() == notes
-    assert notes["monitor"]["compared"]  # enough images were compared for a verdict
+    assert len(notes["course"]) == 3
 
 
 def test_replicas_share_the_names_and_the_store(service: Service, engines: Engines) -> None:

@@ -50,8 +50,9 @@ def alone(adapted: Adapter, seed: int) -> list[Tensor]:
         ("conjugate", {"statistics": 0.2}),
         ("eta", {"margin": 1.0}),
         ("cotta", {"input_range": (0.0, 1.0), "views": 2}),
+        ("protected", {"protect": "auto"}),
     ],
-    ids=["adam", "mix", "eta", "cotta"],
+    ids=["adam", "mix", "eta", "cotta", "protected"],
 )
 def test_streams_in_threads_and_on_disk_equal_their_serial_runs_bit_for_bit(
     tmp_path: Path, method: str, options: dict[str, Any]
@@ -100,6 +101,37 @@ def test_streams_survive_their_process_with_their_modes(tmp_path: Path) -> None:
         assert streams.health("south").mode == "frozen"
         with streams.held("south") as stream:
             assert stream.notes == {"seen": [1, 2]}
+
+
+@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+def test_what_watches_a_stream_goes_to_the_disk_with_it(tmp_path: Path) -> None:
+    """Harm is judged, acted on and counted as if the state had never left the memory."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+    adapted = fenchel.adapt(
+        model,
+        trained_with="cross-entropy",
+        method="conjugate",
+        protect="auto",
+        parameters="all",
+        learning_rate=0.3,
+        steps=20,
+    )
+    session = adapted.session()
+    met = torch.randn(6, 40, 4)
+    for batch in met:
+        session(batch)
+    assert session.health().resets > 0
+    with fenchel.Streams(adapted, folder=tmp_path, resident=1) as streams:
+        for batch in met:
+            streams("harmed", batch)
+            streams("other", met[0])  # puts the first one away
+        with streams.held("harmed") as stream:
+            found, expected = stream.session.state_dict(), session.state_dict()
+    watched = [name for name in expected if name.startswith("watch.")]
+    assert "watch.verdict" in watched
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name].nan_to_num(), expected[name].nan_to_num()) for name in found)
 
 
 def test_the_order_of_memory_comes_back_too(tmp_path: Path) -> None:
