@@ -27,7 +27,7 @@ from common.reporting import parser_of, publish
 from fenchel.models import build
 
 PROTOCOL = (
-    "Thin ResNet-26, method conjugate with SGD, one thread of torch; seconds of the clock per batch "
+    "Thin ResNet-26, the protected default, one thread of torch; seconds of the clock per batch "
     "(medians) and ratios within interleaved rounds, with their range."
 )
 COUNTS = (1, 10, 100)
