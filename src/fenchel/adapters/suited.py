@@ -32,7 +32,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fenchel.adapters.normalization import batch_norm_layers
 from fenchel.adapters.state import Tensors, all_finite, chosen
 
-TOLERANCE = 0.025
+TOLERANCE = 0.035
 """A squared distance that is no shift: networks do not mind it, and test images have it too."""
 CAUTION = 4.0
 """How many times what chance alone makes of so many samples is no shift either."""
@@ -47,12 +47,14 @@ RECENT = 64.0
 """Samples whose variances are compared with the past: more than one small batch."""
 FLOOR = 0.03
 """Channels with less than this share of the layer's mean variance count as having that much."""
+UNMOVED, MOVED = 0.1, 0.18
+"""The mean shift of all layers up to which a stream is the source's, and from which on it is another."""
 BETWEEN = 0.2
 """The share of the variance between images, until a batch of several shows it."""
 
 SAMPLES, RECENT_SAMPLES = "samples", "recent_samples"
 RECENT_MEAN, RECENT_VARIANCE = "recent_mean", "recent_variance"
-CHANGED, INDEPENDENT = "changed", "independent"
+CHANGED, INDEPENDENT, SHIFT = "changed", "independent", "shift"
 _MEAN, _VARIANCE = "running_mean", "running_var"
 
 Moments = tuple[Tensor, Tensor]
@@ -79,6 +81,8 @@ class Meeting:
     """How much the batch counts beside what was seen before."""
     assumed: Tensors = field(default_factory=dict)
     """What was taken for known, having never been seen."""
+    shifts: list[Tensor] = field(default_factory=list)
+    """That of every layer so far."""
 
     def known(self, name: str, otherwise: Tensor) -> Tensor:
         """What was known before the batch."""
@@ -104,6 +108,8 @@ class Suiting:
             yield met
         finally:
             self._meeting = None
+        if met.shifts:
+            met.seen[SHIFT] = torch.stack(met.shifts).mean()
 
     def _before_layer(
         self, prefix: str, layer: _BatchNorm, inputs: tuple[Tensor, ...]
@@ -150,6 +156,7 @@ class Suiting:
             f"{prefix}{_VARIANCE}": stream_variance,
             f"{prefix}between": between,
         }
+        met.shifts.append(shift)
         met.statistics |= {
             f"{prefix}{_MEAN}": torch.lerp(source_mean, stream_mean, shift),
             f"{prefix}{_VARIANCE}": torch.lerp(source_variance, stream_variance, shift),
@@ -194,6 +201,14 @@ def shifted(distance: Tensor, chance: Tensor) -> Tensor:
     """The share of the stream's statistics: 0 up to `chance`, 1 from `FAR` on."""
     chance = chance.clamp(max=FAR / 2)
     return ((1 - chance / distance.clamp_min(1e-12)) / (1 - chance / FAR)).clamp(0, 1)
+
+
+def has_moved(shift: Tensor) -> Tensor:
+    """How certain it is that a stream is not the source's, 0 to 1, by the mean shift of its layers.
+
+    A first layer or two may differ on images that the network knows well, as where training padded them.
+    """
+    return ((shift - UNMOVED) / (MOVED - UNMOVED)).clamp(0, 1)
 
 
 def moments(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
