@@ -123,7 +123,7 @@ def restated(
                     between = (1 - pace) * between + pace * latest
                 moved = ((stream_mean - source_mean) ** 2 / (source_variance + floor)).mean()
                 d = float(moved + relative(stream_variance, source_variance, floor) / 2)
-                c = min(0.5, 0.025 + 4 * float(between) / samples)
+                c = min(0.5, 0.035 + 4 * float(between) / samples)
                 shift = min(1.0, max(0.0, (1 - c / d) / (1 - c)))
             known[name] = stream_mean.detach(), stream_variance.detach(), between
             m = source_mean + shift * (stream_mean - source_mean)

@@ -75,6 +75,7 @@ RUN = {
         more="--dry-run"
     ),  # smaller in tests/cli/test_reproduce.py
     "fenchel reproduce fig-meta --scale cpu --workers 2": Adjusted(more="--dry-run"),
+    "fenchel reproduce hostile": Adjusted(more="--dry-run"),
     "fenchel reproduce hostile --column source --column bn --column default": Adjusted(
         more="--dry-run"
     ),
