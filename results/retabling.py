@@ -16,6 +16,7 @@ from fenchel.bench.sources import ShiftSource, shift_sources
 from fenchel.bench.store import Store
 from fenchel.bench.sweep import DataChoice
 from fenchel.models import zoo
+from fenchel.models.pretrained.registry import SCHEME
 from fenchel.paper import PRESETS, Preset
 from fenchel.paper.comparison import compare, task_loss_curves
 from fenchel.paper.comparison_tables import comparison_csv, differences, shifts_csv
@@ -103,12 +104,18 @@ def _as_it_was_run(line: LinePlan, published: Published) -> LinePlan:
 def _belongs(cell: Cell, line: LinePlan) -> bool:
     """Whether a cell adapts the line's network to the line's data, in streams of its size."""
     return (
-        line.checkpoint is not None
-        and cell.checkpoint == zoo.address(line.checkpoint.path)
+        cell.checkpoint == _source(line)
         and cell.data == line.line.data
         and (cell.batch_size, cell.limit) == (line.scale.batch_size, line.scale.limit)
         and len(cell.shifts) == 1
     )
+
+
+def _source(line: LinePlan) -> str | None:
+    """The name of a line's network in cells; published networks need not be on this machine."""
+    if line.line.source.pretrained:
+        return f"{SCHEME}:{line.line.source.pretrained}"
+    return None if line.checkpoint is None else zoo.address(line.checkpoint.path)
 
 
 def _is_of(cell: Cell, shift: ShiftSource) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fenchel.data import DATASETS, load
-from fenchel.data.sets import imagenet
+from fenchel.wnids import wnids
 
 ON_DISK = [name for name, entry in DATASETS.items() if entry.recipe or "your own" in entry.provider]
 SPLITS = [(name, split) for name, entry in DATASETS.items() for split in entry.splits]
@@ -126,10 +126,10 @@ def test_listings_have_something_to_say(name):
 
 
 def test_there_are_a_thousand_sorted_wnids():
-    assert len(imagenet.wnids()) == len(set(imagenet.wnids())) == 1000
-    assert list(imagenet.wnids()) == sorted(imagenet.wnids())
-    assert imagenet.wnids()[0] == "n01440764"
-    assert imagenet.wnids()[-1] == "n15075141"
+    assert len(wnids()) == len(set(wnids())) == 1000
+    assert list(wnids()) == sorted(wnids())
+    assert wnids()[0] == "n01440764"
+    assert wnids()[-1] == "n15075141"
 
 
 @pytest.mark.parametrize("wrong", [[-1], [10**9], [[0]], [0.5]])

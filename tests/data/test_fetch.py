@@ -12,7 +12,7 @@ import pytest
 
 from fenchel.data import DATASETS
 from fenchel.data.fetching.fetch import fetch, fetch_entry
-from fenchel.data.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
+from fenchel.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
 
 
 def md5(content):
