@@ -102,7 +102,7 @@ def test_presence_is_told_from_the_files(name, examples, tmp_path):
 @pytest.mark.parametrize("name", ON_DISK)
 def test_missing_files_are_told_with_what_to_do(name, examples, tmp_path):
     _, options = examples(name)
-    options = {**options, **({"source": "files"} if name.startswith("cifar") and options else {})}
+    options = {**options, **({"source": "files"} if "source" in DATASETS[name].options else {})}
     with pytest.raises((FileNotFoundError, ValueError)) as told:
         load(name, None, tmp_path / "nowhere", **options)
     assert "nowhere" in str(told.value)

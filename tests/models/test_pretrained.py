@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fenchel.data import load
 from fenchel.fetching.retrieval import RemoteFile, Retrieval
 from fenchel.losses import parse
 from fenchel.models import MODELS, PRETRAINED, build, load_checkpoint, load_weights, open_model
 from fenchel.models.places import address
-from fenchel.models.pretrained.fetch import assemble, fetch_entry
+from fenchel.models.pretrained.fetch import assemble, fetch, fetch_entry
 from fenchel.models.pretrained.networks.efficientnet_lite0 import renamed as renamed_lite
 from fenchel.models.pretrained.networks.resnet50 import renamed
 from fenchel.models.pretrained.registry import PretrainedEntry, file_of
@@ -327,3 +329,34 @@ def test_before_it_is_fetched_the_command_is_told(
         open_model("pretrained:resnet50")
     with pytest.raises(ValueError, match="Did you mean 'resnet50'"):
         open_model("pretrained:resnet_50")
+
+
+@pytest.mark.skipif(
+    not os.environ.get("FENCHEL_NETWORK_TESTS"), reason="FENCHEL_NETWORK_TESTS is not set"
+)
+@pytest.mark.parametrize("name", list(PRETRAINED))
+def test_the_real_weights_arrive_as_they_are_known(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FENCHEL_HOME", str(tmp_path))
+    assert load_checkpoint(fetch(name)).digest == PRETRAINED[name].digest
+
+
+MOST_WRONG = {"mobilenet-v2": 32, "resnet50": 26, "efficientnet-lite0": 28}
+
+
+@pytest.mark.skipif(
+    not os.environ.get("FENCHEL_SHARED_DATA"), reason="FENCHEL_SHARED_DATA is not set"
+)
+@pytest.mark.parametrize("name", MOST_WRONG)
+def test_the_real_weights_recognise_real_images(name: str) -> None:
+    if not file_of(name).is_file():
+        pytest.skip(f"fenchel models fetch {name} was not run")
+    images = load("imagenet", root=Path(os.environ["FENCHEL_SHARED_DATA"]) / "imagenet")
+    model = open_model(f"pretrained:{name}").model
+    wrong, chosen = 0, np.arange(0, len(images), 2)  # one image per class
+    for some in np.array_split(chosen, 20):
+        pixels = torch.from_numpy(images.images(some)).permute(0, 3, 1, 2) / 255
+        with torch.no_grad():
+            wrong += int((model(pixels).argmax(-1).numpy() != images.labels[some]).sum())
+    assert 100 * wrong / len(chosen) < MOST_WRONG[name]

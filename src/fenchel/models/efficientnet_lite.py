@@ -68,7 +68,8 @@ class LiteBlock(nn.Module):
         output = x if self.expand is None else self.relu(self.bn0(self.expand(x)))
         output = self.relu(self.bn1(self.depthwise(output)))
         output = self.bn2(self.project(output))
-        return x + output if self.has_shortcut else output
+        result: Tensor = x + output if self.has_shortcut else output
+        return result
 
 
 @register("efficientnet_lite0")

@@ -28,7 +28,7 @@ class EarlyStride(Bottleneck):
 @register(kind="model")
 def resnet50_keras(*, classes: int = 1000, **options: Any) -> ResNet:
     """ResNet-50 for 224 pixels, for the weights of Keras (see `fenchel models`)."""
-    preprocessing = {"mean": [mean / 255 for mean in MEANS], "std": 1 / 255}
+    preprocessing: dict[str, Any] = {"mean": [mean / 255 for mean in MEANS], "std": 1 / 255}
     given = {name: value for name, value in options.items() if value is not None}
     network = ResNet(
         EarlyStride,

@@ -40,7 +40,7 @@ def _group(model: Path, group: Mapping[str, Any]) -> dict[str, Tensor]:
     """The tensors of one group, which lie in its shards one after the other."""
     entries = [_Entry.of(model, facts) for facts in group["weights"]]
     shards = [model.parent / _checked(model, path) for path in group["paths"]]
-    stated, there = sum(entry.bytes for entry in entries), sum(s.stat().st_size for s in shards)
+    stated, there = sum(entry.size for entry in entries), sum(s.stat().st_size for s in shards)
     if stated != there:
         raise bad_file(
             model, f"lists tensors of {stated} bytes", f"shards of {there} bytes", "Fetch it again."
@@ -49,7 +49,7 @@ def _group(model: Path, group: Mapping[str, Any]) -> dict[str, Tensor]:
     tensors, place = {}, 0
     for entry in entries:
         tensors[entry.name] = entry.tensor(content, place)
-        place += entry.bytes
+        place += entry.size
     return tensors
 
 
@@ -80,7 +80,8 @@ class _Entry:
         return _Entry(name, shape, np.dtype(DTYPES[kind]))
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
+        """In bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def tensor(self, content: bytes, place: int) -> Tensor:
