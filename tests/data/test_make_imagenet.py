@@ -62,7 +62,7 @@ def test_the_public_layout_is_written_at_224_pixels(clean: Path) -> None:
     assert np.abs(made.astype(int) - wanted).mean() < 2  # but for JPEG of quality 85
 
 
-@pytest.mark.parametrize("corruption", ["gaussian_noise", "glass_blur", "frost"])
+@pytest.mark.parametrize("corruption", ["gaussian_noise", "glass_blur"])
 def test_files_and_images_made_on_the_fly_are_the_same_pixels(clean: Path, corruption: str) -> None:
     options: dict[str, Any] = {"corruption": corruption, "severity": 3}
     flown = load("imagenet-c:on-the-fly", **options)
@@ -85,13 +85,11 @@ def test_without_files_imagenet_c_is_made_as_it_is_read(clean: Path) -> None:
         load("imagenet-c", **options)  # of files and none, nobody should get a mixture
 
 
-def test_bytes_do_not_depend_on_workers_or_batch_size(clean: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {
-        "corruptions": ["shot_noise", "elastic_transform"],
-        "severities": [5],
-    }
-    one = make("imagenet-c", out=tmp_path / "one", workers=1, batch_size=6, **options)
-    two = make("imagenet-c", out=tmp_path / "two", workers=2, batch_size=1, **options)
+def test_bytes_do_not_depend_on_the_batch_size(clean: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"corruptions": ["shot_noise", "elastic_transform"]}
+    options |= {"severities": [5], "workers": 1}  # two of them: tests/data/test_make.py
+    one = make("imagenet-c", out=tmp_path / "one", batch_size=6, **options)
+    two = make("imagenet-c", out=tmp_path / "two", batch_size=1, **options)
     assert contents(one) == contents(two)
 
 
