@@ -23,7 +23,7 @@ from fenchel.paper.comparison_tables import comparison_csv, differences, shifts_
 from fenchel.paper.planning import LinePlan, PresetPlan, find_checkpoints, plan_preset
 from fenchel.report.curves import curves_csv
 
-CELLS = HERE / "cells-results.csv"
+CELLS = ("cells-results.csv", "cells-imagenet.csv")
 SCALE = "cpu"  # of everything that is published
 NO_SWEEPS = (
     "gaussians",
@@ -52,7 +52,9 @@ def tables() -> dict[str, str]:
 
 def _read_cells() -> Published:
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "cells.sqlite") as store:
-        import_file(store, CELLS)
+        for name in CELLS:
+            if (HERE / name).is_file():
+                import_file(store, HERE / name)
         records = {record.key: record for record in store.records()}
         asked = store.requests()
     # A cell that was asked for with several selections has each of its methods once all the same.

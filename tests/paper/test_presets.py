@@ -58,7 +58,7 @@ def test_a_line_names_things_that_exist(preset: str, line: Line) -> None:
     assert parse_spec(line.data)[0] in DATASETS
     assert parse_spec(line.source.data)[0] in DATASETS
     assert all(name in MODELS for name in line.source.architectures)
-    assert all(method in METHODS for method in line.runs)
+    assert all(parse_spec(method)[0] in METHODS for method in line.runs)
     assert list(line.runs)[-1] == "conjugate"
     for scale in SCALES:
         assert PRESETS[preset].scale(line, scale).batch_size > 0
@@ -252,6 +252,17 @@ def test_with_label_smoothing_the_conjugate_and_the_entropy_are_one_run(
     planned = plan_preset(preset, "smoke", find_checkpoints([path]))
     keys = {request.method: request.key for request in planned.plan.requests}
     assert keys["conjugate"] == keys["entropy"] != keys["hard"]
+
+
+def test_with_binary_cross_entropy_the_softmax_entropy_is_another_run(
+    save_checkpoint: SaveCheckpoint, cache: Path
+) -> None:
+    path = save_checkpoint("cifar10", "binary-cross-entropy", architecture="digit_network")
+    planned = plan_preset(PRESETS["table-bce"], "smoke", find_checkpoints([path]))
+    asked = {request.method: request.key for request in planned.lines[0].plan.requests}
+    assert asked["conjugate"] == asked["soft"] != asked["entropy:activation=softmax"]
+    cells = {job.cell.key: job.cell for job in planned.plan.jobs}
+    assert cells[asked["entropy:activation=softmax"]].options == {"activation": "softmax"}
 
 
 @pytest.fixture
