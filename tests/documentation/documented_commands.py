@@ -85,11 +85,11 @@ RUN = {
     "fenchel reproduce fig-meta --scale cpu --workers 2": Adjusted(more="--dry-run"),
     "fenchel reproduce list": AS_IT_IS,
     "fenchel reproduce table-bce --scale cpu --workers 2": Adjusted(more="--dry-run"),
+    "fenchel reproduce table-domain": Adjusted(more="--dry-run"),
     "fenchel reproduce table-poly --scale cpu --checkpoints runs": Adjusted(more="--dry-run"),
     "fenchel reproduce table-poly --scale cpu --workers 2": Adjusted(more="--dry-run"),
-    "fenchel train --data cifar10 --model resnet26 --loss binary-cross-entropy --seed 0 --out runs/bce": Adjusted(
-        more="--epochs 1 --limit 20 --batch-size 20"
-    ),
+    "fenchel train --data cifar10 --model resnet26 --loss binary-cross-entropy --seed 0 "
+    "--out runs/bce": Adjusted(more="--epochs 1 --limit 20 --batch-size 20"),
     "fenchel train --data cifar10 --model resnet26 --loss cross-entropy --out runs/ce": Adjusted(
         more="--epochs 1 --limit 20 --batch-size 20", without=("runs/ce",)
     ),
