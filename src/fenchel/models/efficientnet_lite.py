@@ -78,27 +78,33 @@ class EfficientNetLite0(nn.Module):
 
     Args:
         classes: outputs of the last layer.
+        channels: channels of the input images, which lie in [0, 1].
         mean, std: the preprocessing; 127 and 128 of 255 by default.
     """
 
     def __init__(
-        self, *, classes: int = 1000, mean: PerChannel = None, std: PerChannel = None
+        self,
+        *,
+        classes: int = 1000,
+        channels: int = 3,
+        mean: PerChannel = None,
+        std: PerChannel = None,
     ) -> None:
         super().__init__()
         self.preprocessing = for_channels(
-            3, MEAN if mean is None else mean, STD if std is None else std
+            channels, MEAN if mean is None else mean, STD if std is None else std
         )
-        self.stem = SamePadded(3, STEM, 3, 2, bias=False)
+        self.stem = SamePadded(channels, STEM, 3, 2, bias=False)
         self.bn0 = _normalization(STEM)
         self.relu = nn.ReLU6(inplace=True)
-        blocks, channels = [], STEM
+        blocks, inputs = [], STEM
         for expansion, size, outputs, depth, stride in STAGES:
             for position in range(depth):
                 first = stride if position == 0 else 1
-                blocks.append(LiteBlock(channels, outputs, size, first, expansion))
-                channels = outputs
+                blocks.append(LiteBlock(inputs, outputs, size, first, expansion))
+                inputs = outputs
         self.blocks = nn.Sequential(*blocks)
-        self.head = SamePadded(channels, FEATURES, 1, bias=False)
+        self.head = SamePadded(inputs, FEATURES, 1, bias=False)
         self.bn1 = _normalization(FEATURES)
         self.dropout = nn.Dropout(0.2)
         self.fc = nn.Linear(FEATURES, classes)

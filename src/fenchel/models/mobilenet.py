@@ -51,32 +51,35 @@ class MobileNetV2(nn.Module):
 
     Args:
         classes: outputs of the last layer.
+        channels: channels of the input images, which lie in [0, 1].
         width: multiplies the channels of every stage; they stay multiples of eight.
-        mean, std: the preprocessing; ImageNet's by default.
+        mean, std: the preprocessing; by default ImageNet's, for three channels.
     """
 
     def __init__(
         self,
         *,
         classes: int = 1000,
+        channels: int = 3,
         width: float = 1.0,
         mean: PerChannel = None,
         std: PerChannel = None,
     ) -> None:
         super().__init__()
-        self.preprocessing = for_channels(
-            3, IMAGENET_MEAN if mean is None else mean, IMAGENET_STD if std is None else std
-        )
-        channels = _channels(STEM, width)
-        layers = [_layer(3, channels, 3, 2)]
+        if channels == 3:
+            mean = IMAGENET_MEAN if mean is None else mean
+            std = IMAGENET_STD if std is None else std
+        self.preprocessing = for_channels(channels, mean, std)
+        inputs = _channels(STEM, width)
+        layers = [_layer(channels, inputs, 3, 2)]
         for expansion, outputs, depth, stride in STAGES:
             for position in range(depth):
                 wanted = _channels(outputs, width)
                 first = stride if position == 0 else 1
-                layers.append(InvertedResidual(channels, wanted, first, expansion))
-                channels = wanted
+                layers.append(InvertedResidual(inputs, wanted, first, expansion))
+                inputs = wanted
         features = _channels(FEATURES, max(1.0, width))
-        self.features = nn.Sequential(*layers, _layer(channels, features))
+        self.features = nn.Sequential(*layers, _layer(inputs, features))
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(features, classes))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
