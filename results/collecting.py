@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from statistics import fmean
 
+from hostile import hostile_tables
 from reading import HERE, SETTING, Row, Trial, rows_of
 from retabling import tables
 
@@ -46,6 +47,7 @@ def derived() -> dict[Path, str]:
         "online.csv": online_csv(),
         "digits.csv": digits_csv(),
         **tables(),
+        **hostile_tables(),
     }
     return {HERE / name: text for name, text in made.items()}
 

@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import hostile
 import jinja2
 import reading
 import tables
@@ -44,6 +45,11 @@ def render(template: str) -> str:
         "table": tables.table,
         "by_severity": tables.by_severity,
         "streams": tables.streams,
+        "hostile_networks": hostile.networks,
+        "hostile": hostile.table,
+        "hostile_peers": hostile.peers,
+        "hostile_number": hostile.number_of,
+        "hostile_verdicts": hostile.verdicts,
         "ours": lambda *place: number(row_of(*place), "ours"),
         "paper": lambda *place: number(row_of(*place), "paper"),
         "apart": reading.apart,

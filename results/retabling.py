@@ -23,13 +23,14 @@ from fenchel.paper.comparison_tables import comparison_csv, differences, shifts_
 from fenchel.paper.planning import LinePlan, PresetPlan, find_checkpoints, plan_preset
 from fenchel.report.curves import curves_csv
 
-CELLS = ("cells-results.csv", "cells-imagenet.csv")
+CELLS = (HERE / "cells-results.csv", HERE / "cells-imagenet.csv")
 SCALE = "cpu"  # of everything that is published
 NO_SWEEPS = (
     "gaussians",
     "learned",
     "streams",
-)  # these come with files of their own, not from cells
+    "hostile",
+)  # these come with files of their own, or from cells of their own
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Published:
 
 def tables() -> dict[str, str]:
     """Every CSV file that `fenchel reproduce` makes of cells, by its name."""
-    published = _read_cells()
+    published = read_cells(*CELLS)
     found: dict[str, str] = {}
     for preset in PRESETS.values():
         if preset.figure not in NO_SWEEPS:
@@ -50,11 +51,12 @@ def tables() -> dict[str, str]:
     return found
 
 
-def _read_cells() -> Published:
+def read_cells(*files: Path) -> Published:
+    """The cells that exports hold, of those that are there."""
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "cells.sqlite") as store:
-        for name in CELLS:
-            if (HERE / name).is_file():
-                import_file(store, HERE / name)
+        for file in files:
+            if file.is_file():
+                import_file(store, file)
         records = {record.key: record for record in store.records()}
         asked = store.requests()
     # A cell that was asked for with several selections has each of its methods once all the same.

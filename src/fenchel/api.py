@@ -25,11 +25,12 @@ from fenchel.adapters import (
     TorchOptimizer,
     UnboundedObjectiveWarning,
 )
-from fenchel.adapters.core import Core
+from fenchel.adapters.core import Core, Protect
 from fenchel.adapters.guards import check_model
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.outputs import Where
 from fenchel.adapters.parameters import Selection
+from fenchel.adapters.watch import OnBatch, OnVerdict
 from fenchel.losses import Loss, parse
 from fenchel.methods.bn_alpha import BatchAlpha
 from fenchel.methods.choosing import Choice
@@ -80,6 +81,10 @@ def adapt(
     dim: int | None = None,
     features: str | None = None,
     source_images: Tensor | None = None,
+    protect: Protect | None = None,
+    correct_output: bool | None = None,
+    on_batch: OnBatch | None = None,
+    on_verdict: OnVerdict | None = None,
     channels_last: bool | None = None,
     winograd: bool = True,
     compile: bool = False,  # noqa: A002
@@ -123,6 +128,13 @@ def adapt(
     features: the layer that makes the logits, for methods that look at what it is given; by default the
         last linear layer to run.
     source_images: images of the source, without labels, for methods that need them (`eata`).
+    protect: `"auto"` keeps adaptation from doing harm, `"watch"` only reports it, `False` is the bare step
+        as published. By default `"auto"`, and `False` for a method or an objective that you name.
+    correct_output: multiply the predicted probabilities by the class frequencies of the batch where labels
+        come in runs; the predictions tell whether they do. By default with `protect="auto"`.
+    on_batch: called with the `Report` on every batch; or a detector of drift (an object with `update(float)`
+        and `drift_detected`, as those of the library river), which is fed the mean entropy of every batch.
+    on_verdict: called with the `HarmWarning` whenever the verdict of the monitor changes.
     channels_last: put images into channels-last memory; by default where a batch is large enough to gain.
     winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
     compile: run the network through torch.compile (its first batch takes a minute or more).
@@ -139,6 +151,10 @@ def adapt(
         network = model
     check_model(network)
     loss = _as_loss(_catalogued(network) if trained_with == "auto" else trained_with)
+    if protect is None:
+        protect = "auto" if method is None and objective is None else False
+    if protect == "auto" and method is None and objective is None:
+        method = "protected"
     choice = Choice.of(method, objective, settings, options)
     chosen = choice.made(loss, temperature, _known_input_range(network))
     chosen.check()
@@ -156,8 +172,15 @@ def adapt(
         optimizer = preferred.get("optimizer", "sgd")
     if learning_rate is None and isinstance(optimizer, str | type):
         learning_rate = preferred.get("learning_rate")
+    if correct_output is None:
+        correct_output = protect == "auto"
     resolved = Settings(
         method=chosen,
+        protect=protect,
+        loss=loss,
+        correct_output=correct_output,
+        on_batch=on_batch,
+        on_verdict=on_verdict,
         optimizer=as_optimizer(optimizer, learning_rate),
         statistics=chosen.statistics or _first(statistics, preferred.get("statistics"), "batch"),
         parameters=_first(parameters, preferred.get("parameters"), "normalization"),

@@ -84,6 +84,37 @@ def test_a_name_with_options_is_checked():
         MethodChoice(name="eta:margin=0.3", grid={"margin": [0.4]})
 
 
+def test_protect_is_part_of_a_cell_only_where_it_is_given(make_sweep):
+    def cells(**grid):
+        choice = MethodChoice(
+            name="conjugate", grid={name: [value] for name, value in grid.items()}
+        )
+        return make_plan(make_sweep(methods=[choice])).jobs
+
+    bare, stated, protected = cells(), cells(protect=False), cells(protect="auto")
+    assert [job.cell.key for job in bare] == [job.cell.key for job in stated]
+    assert not {job.cell.key for job in bare} & {job.cell.key for job in protected}
+    cell = protected[0].cell
+    assert (cell.method, cell.protect, cell.steps) == ("conjugate", "auto", 1)
+    open_ones = (cell.optimizer, cell.learning_rate, cell.temperature, cell.statistics)
+    assert open_ones == (None,) * 4
+    assert (cell.predict, cell.parameters) == (None, None)
+    assert cells(protect="auto", learning_rate=0.01)[0].cell.learning_rate == 0.01
+    with pytest.raises(ValueError, match="protect must be"):
+        cells(protect="all")
+
+
+def test_a_title_names_a_method_in_tables(make_sweep):
+    methods = [
+        MethodChoice(name="conjugate", title="slow"),
+        MethodChoice(name="conjugate", grid={"learning_rate": [0.1]}, title="fast"),
+    ]
+    plan = make_plan(make_sweep(methods=methods), limit=10)
+    rates = {job.cell.key: job.cell.learning_rate for job in plan.jobs}
+    found = {(request.method, rates[request.key]) for request in plan.requests}
+    assert found == {("slow", 1e-3), ("fast", 0.1)}
+
+
 def test_published_settings_are_a_setting_of_a_sweep(make_sweep):
     methods = [MethodChoice(name="eta", grid={"settings": ["cifar10"], "learning_rate": [0.1]})]
     cell = make_plan(make_sweep(methods=methods), limit=10).jobs[0].cell

@@ -31,6 +31,8 @@ CHANGES = {
     "concentration": 0.1,
     "batch_size": 50,
     "rounds": 5,
+    "bursts": "noise:share=0.2",
+    "protect": "auto",
     "limit": 10,
     "seed": 1,
     "architecture": "resnet26",

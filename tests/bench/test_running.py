@@ -1,6 +1,7 @@
 """One cell: what it counts, on one thread, and nothing but a record when it fails."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 import torch
 
 import fenchel
+from fenchel.bench import running
 from fenchel.bench.plan import make_plan
+from fenchel.bench.record import Record
 from fenchel.bench.running import run_cell, run_job, seconds_per_sample
 from fenchel.bench.sources import (
     LatestReader,
@@ -95,7 +98,7 @@ def test_a_cell_runs_on_one_thread_and_puts_the_number_back(jobs, monkeypatch):
 def test_labels_are_revealed_after_the_prediction_only(jobs, monkeypatch):
     events = []
     from fenchel.adapters import Adapter
-    from fenchel.data.stream import Batch
+    from fenchel.data.batch import Batch
 
     forward, reveal = Adapter.forward, Batch.reveal_labels
 
@@ -177,6 +180,100 @@ def test_a_recurring_stream_visits_every_shift_in_every_round(make_sweep):
     assert record.shift_samples == (120, 120)
     twice = dataclasses.replace(job.cell, rounds=3)
     assert twice.key != job.cell.key
+
+
+def test_images_that_show_nothing_are_not_counted(make_sweep):
+    source = [MethodChoice(name="source")]
+    plain, noise, black = (
+        make_plan(make_sweep(stream=StreamChoice(batch_size=20, **stream), methods=source)).jobs[0]
+        for stream in (
+            {"setting": "continual"},
+            {"setting": "bursts"},
+            {"setting": "bursts", "bursts": "black:every=2,length=1"},
+        )
+    )
+    expected = run_job(plain)
+    assert "bursts" not in {name for name, value in vars(plain.cell).items() if value is not None}
+    assert (noise.cell.bursts, noise.samples) == ("noise:share=0.2", 150)
+    assert (black.cell.bursts, black.samples) == ("black:every=2,length=1", 160)
+    for job in (noise, black):
+        record = run_job(job)
+        assert record.error == ""
+        assert (record.samples, record.wrong) == (120, expected.wrong)
+        assert (record.shift_samples, record.shift_wrong) == ((60, 60), expected.shift_wrong)
+        assert record.is_wrong.tolist() == expected.is_wrong.tolist()
+        assert sum(record.batch_sizes) == 120
+    assert record.batch_sizes == (20, 20, 0, 20, 20, 0, 20, 20)
+    assert [math.isnan(loss) for loss in record.batch_task_losses] == [
+        size == 0 for size in record.batch_sizes
+    ]
+    assert np.isfinite(record.online_error_curve).all()
+
+
+def test_a_stream_begins_and_ends_with_the_clean_images_of_its_data(make_sweep):
+    stream = StreamChoice(batch_size=30, setting="clean-then-shift-then-clean")
+    (job,) = make_plan(make_sweep(stream=stream, methods=[MethodChoice(name="source")])).jobs
+    assert [shift.title for shift in job.cell.shifts] == ["sklearn-digits", "fog 5", "contrast 5"]
+    record = run_job(job)
+    assert record.shift_samples == (120, 60, 60)
+    clean = DataChoice(name="sklearn-digits", limit=60)
+    (alone,) = make_plan(make_sweep(data=[clean], methods=[MethodChoice(name="source")])).jobs
+    assert record.shift_wrong[0] == 2 * run_job(alone).wrong
+    with pytest.raises(ValueError, match="needs corruptions of a data set"):
+        make_plan(make_sweep(data=[clean], stream=stream))
+
+
+def adapted_by(job, monkeypatch):
+    """The arguments with which a cell calls `fenchel.adapt`, and its record."""
+    calls = []
+
+    def spying(model, **arguments):
+        calls.append(arguments)
+        return fenchel.adapt(model, **arguments)
+
+    monkeypatch.setattr(running, "adapt", spying)
+    record = run_job(job)
+    assert record.error == ""
+    (call,) = calls
+    return call, record
+
+
+def test_cells_state_the_bare_step_unless_they_say_how_they_are_protected(make_sweep, monkeypatch):
+    methods = [MethodChoice(name="conjugate"), MethodChoice(name="bn")]
+    for job in make_plan(make_sweep(methods=methods)).jobs[:2]:
+        call, _ = adapted_by(job, monkeypatch)
+        assert (call["method"], call["protect"]) == (job.cell.method, False)
+        assert job.cell.protect is None
+
+
+@pytest.mark.filterwarnings("ignore:a batch of 10")
+def test_a_protected_conjugate_is_the_call_without_any_setting(make_sweep, monkeypatch):
+    methods = [MethodChoice(name="conjugate", grid={"protect": ["auto"]}, title="default")]
+    plan = make_plan(make_sweep(methods=methods))
+    assert {request.method for request in plan.requests} == {"default"}
+    call, record = adapted_by(plan.jobs[0], monkeypatch)
+    trained_with, left = call.pop("trained_with"), {"steps": 1, "episodic": False, "seed": 0}
+    assert {name: value for name, value in call.items() if value is not None} == {
+        "protect": "auto",
+        **left,
+    }
+    checkpoint, shifts = ingredients(plan.jobs[0])
+    plain = fenchel.adapt(checkpoint.model, trained_with=trained_with)
+    outputs = [plain(batch.inputs) for batch in Stream(shifts=shifts, batch_size=25, limit=60)]
+    labels = [batch.reveal_labels() for batch in Stream(shifts=shifts, batch_size=25, limit=60)]
+    wrong = [int((o.argmax(-1) != y).sum()) for o, y in zip(outputs, labels, strict=True)]
+    assert record.batch_wrong == tuple(wrong)
+
+
+def test_what_a_protected_cell_says_is_passed_on(make_sweep, monkeypatch):
+    grid = {"protect": ["watch"], "learning_rate": [0.01], "statistics": ["source"]}
+    methods = [MethodChoice(name="eta", grid=grid)]
+    call, record = adapted_by(make_plan(make_sweep(methods=methods)).jobs[0], monkeypatch)
+    assert (call["method"], call["protect"]) == ("eta", "watch")
+    assert (call["learning_rate"], call["statistics"]) == (0.01, "source")
+    assert call["optimizer"] is call["predict"] is call["parameters"] is None
+    again = Record.from_json(json.loads(json.dumps(record.deterministic_json())))
+    assert again.key == record.key
 
 
 def test_eata_learns_from_training_images_of_its_checkpoint(make_sweep, make_network, tmp_path):

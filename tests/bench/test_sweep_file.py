@@ -70,6 +70,17 @@ def test_methods_may_be_bare_names_and_inline_tables(tmp_path):
     assert sweep.data[0].corruption_names == ()
 
 
+def test_bursts_protection_and_titles_are_read(tmp_path):
+    text = GOOD.replace('"continual"', '"bursts"\nbursts = "black:length=3"')
+    text += '[[methods]]\nname = "conjugate"\ntitle = "default"\nprotect = "auto"\n'
+    sweep = read(tmp_path, text)
+    assert sweep.stream.bursts == "black:length=3"
+    choice = MethodChoice(name="conjugate", grid={"protect": ["auto"]}, title="default")
+    assert sweep.methods[-1] == choice
+    with pytest.raises(ValueError, match=r"line 26.*a title is of one method"):
+        read(tmp_path, text.replace('"conjugate"', '["conjugate", "hard"]'))
+
+
 def test_several_data_sets_and_groups_of_corruptions(tmp_path):
     text = 'checkpoints = ["x"]\nmethods = ["bn"]\n'
     text += '[[data]]\nname = "cifar10-c"\n[[data]]\nname = "cifar10"\ncorruptions = "validation"'

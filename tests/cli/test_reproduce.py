@@ -40,7 +40,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def save_network(channels: int) -> None:
+def save_network(channels: int, data: str = "svhn") -> None:
     torch.manual_seed(0)
     arguments = {"channels": channels, "width": 4}
     metadata = Metadata(
@@ -48,7 +48,7 @@ def save_network(channels: int) -> None:
         arguments=arguments,
         loss="cross-entropy",
         classes=tuple("0123456789"),
-        data="svhn",
+        data=data,
     )
     Checkpoint(build("digit_network", **arguments), metadata).save("runs/a/checkpoint.safetensors")
 
@@ -113,6 +113,32 @@ def test_failed_cells_are_told_by_the_exit_code_and_run_again_on_request(workpla
     assert "0 known already" in CliRunner().invoke(app, [*command, "--retry-failed"]).stderr
 
 
+def test_hostile_streams_have_goals_verdicts_and_a_store_of_their_own(workplace: Path) -> None:
+    folder = dataset_folder("cifar10")
+    folder.mkdir(parents=True)
+    DATASETS["cifar10"].write_example(folder)
+    save_network(channels=3, data="cifar10")
+    chosen = ("--column", "source", "--column", "default", "--row", "rate x 100", "--row", "clean")
+    text = run("hostile", *OURS, *chosen)
+    row = next(line for line in text.splitlines() if line.startswith("clean "))
+    assert "11.8" in row
+    assert "goals met by the protected default: " in text
+    assert "fenchel train --data cifar10 --model resnet26 --loss squared" in text
+    written = Path("reproduce/hostile/hostile.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(written.splitlines()))
+    assert {row["column"] for row in rows if row["error"]} == {"source", "default"}
+    assert Path("reproduce/hostile.sqlite").is_file()
+    assert not Path("reproduce/results.sqlite").exists()
+    again = CliRunner().invoke(app, ["reproduce", "hostile", *OURS, *chosen, "--json"])
+    assert "4 known already, 0 to run" in again.stderr
+    told = json.loads(again.stdout)
+    assert told["failed_cells"] == 0
+    (clean,) = (
+        r for r in told["rows"] if (r["stream"], r["column"], r["seeds"]) == ("clean", "default", 1)
+    )
+    assert clean["goal"] == 11.8
+
+
 def test_latex_on_standard_output_is_nothing_but_latex(workplace: Path) -> None:
     text = run("table-ce-digits", *OURS, "--format", "latex")
     assert text.lstrip().startswith(r"\begin{table}")
@@ -142,6 +168,8 @@ def test_the_gaussians_leave_figure_numbers_and_choices(workplace: Path) -> None
         (["table-poly", "--scale", "smol"], "smoke"),
         (["table-poly", "--format", "html"], "markdown"),
         (["table-poly", "--checkpoints", "nowhere"], "nowhere"),
+        (["table-poly", "--column", "source"], "--column"),
+        (["hostile", "--checkpoints", "runs", "--column", "defalt"], "'default'"),
     ],
 )
 def test_a_mistake_gets_one_clear_line(

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from fenchel.data import DATASETS, corrupted, from_arrays, load
+from fenchel.data.batch import Batch
 from fenchel.data.corruptions import TEST_CORRUPTIONS
 from fenchel.data.orders import ORDERS, shuffle
-from fenchel.data.stream import Batch, Shift, Stream, corruption_shifts, shift_to
+from fenchel.data.stream import Shift, Stream, corruption_shifts, shift_to
 
 COUNT, CLASSES = 120, 6
 
@@ -103,6 +104,16 @@ def test_recurring_goes_round_and_never_resets(clean):
     assert stream.record()["rounds"] == 2
     with pytest.raises(ValueError, match="at least one round"):
         Stream(shifts=stream.shifts, setting="recurring", rounds=0)
+
+
+def test_a_stream_that_begins_clean_ends_clean_and_never_resets(clean):
+    setting = "clean-then-shift-then-clean"
+    shifts = named(clean, "tiny", "fog", "snow")
+    batches = list(Stream(shifts=shifts, setting=setting, batch_size=COUNT))
+    assert [batch.shift for batch in batches] == ["tiny", "fog", "snow", "tiny"]
+    assert [batch.reset for batch in batches] == [True] + [False] * 3
+    with pytest.raises(ValueError, match="the clean data and at least one shift"):
+        Stream(shifts=shifts[:1], setting=setting)
 
 
 def test_gradual_needs_several_severities(clean):

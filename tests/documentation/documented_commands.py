@@ -83,6 +83,9 @@ RUN = {
         more="--dry-run"
     ),  # smaller in tests/cli/test_reproduce.py
     "fenchel reproduce fig-meta --scale cpu --workers 2": Adjusted(more="--dry-run"),
+    "fenchel reproduce hostile --column source --column bn --column default": Adjusted(
+        more="--dry-run"
+    ),
     "fenchel reproduce list": AS_IT_IS,
     "fenchel reproduce table-bce --scale cpu --workers 2": Adjusted(more="--dry-run"),
     "fenchel reproduce table-domain": Adjusted(more="--dry-run"),

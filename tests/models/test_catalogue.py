@@ -113,13 +113,13 @@ def test_auto_takes_the_loss_behind_the_tag_with_one_line_of_notice(
 ) -> None:
     network = Published("resnet50", "a1_in1k")
     with caplog.at_level(logging.WARNING, "fenchel"):
-        adapted = fenchel.adapt(network, trained_with="auto")
+        adapted = fenchel.adapt(network, trained_with="auto", method="conjugate")
     (record,) = caplog.records
     assert record.message.startswith("timm/resnet50.a1_in1k was trained with binary-cross-entropy")
     assert "\n" not in record.message
     assert adapted.settings.method.objective.loss == BinaryCrossEntropy()  # type: ignore[attr-defined]
     batch = torch.randn(16, 4)
-    told = fenchel.adapt(network, trained_with=BinaryCrossEntropy())
+    told = fenchel.adapt(network, trained_with=BinaryCrossEntropy(), method="conjugate")
     torch.testing.assert_close(adapted(batch), told(batch))
 
 
@@ -140,7 +140,7 @@ def test_auto_is_what_a_checkpoint_tells() -> None:
     opened = open_model("zoo:cifar10-resnet26-poly", trained_with="auto")
     assert opened.loss_spec.startswith("poly")
     assert opened.caution == ""
-    adapted = fenchel.adapt("zoo:cifar10-resnet26-poly", trained_with="auto")
+    adapted = fenchel.adapt("zoo:cifar10-resnet26-poly", trained_with="auto", method="conjugate")
     assert type(adapted.settings.method.objective.loss).__name__ == "PolyLoss"  # type: ignore[attr-defined]
 
 

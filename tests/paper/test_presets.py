@@ -38,7 +38,7 @@ LINES = [
 ]
 NAMES = (
     "table-ce", "table-poly", "table-domain", "table-severity", "table-squared", "table-ce-digits",
-    "table-bce", "fig-task-loss", "fig-gaussian", "fig-meta", "streams",
+    "table-bce", "fig-task-loss", "fig-gaussian", "fig-meta", "streams", "hostile",
 )  # fmt: skip
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from fenchel.adapters.compiled import runner, uncompiled
 from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.likelihood import Probabilities
 from fenchel.adapters.method import Method
 from fenchel.adapters.network import Blueprint, Workshop
 from fenchel.adapters.normalization import (
@@ -24,11 +25,16 @@ from fenchel.adapters.outputs import Scores
 from fenchel.adapters.parameters import Selection, moving_names
 from fenchel.adapters.state import State, fresh_counts
 from fenchel.adapters.step import Step
+from fenchel.losses import Loss
 from fenchel.names import unknown
 from fenchel.objectives import Objective
 
 CHANNELS_LAST_ELEMENTS = 2**18
 """Batches of images with at least this many elements are put into channels-last memory by default."""
+
+
+Protect = Literal["auto", "watch", False]
+"""What keeps adaptation from doing harm: everything, a monitor that only reports, or nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +55,12 @@ class Settings:
     winograd: bool = True
     compile: bool = False
     seed: int = 0
+    protect: Protect = False
+    loss: Loss | None = None
+    """The loss the model was trained with, if it is known: it tells what scores say of the classes."""
+    correct_output: bool = False
+    on_batch: Any = None
+    on_verdict: Any = None
 
     def __post_init__(self) -> None:
         check_statistics(self.statistics)
@@ -58,7 +70,9 @@ class Settings:
                 raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}.")
         if self.predict not in ("after", "before"):
             raise ValueError(f"predict must be 'after' or 'before'; got {self.predict!r}.")
-        if self.compile and rule_of(self.statistics) is not None:
+        if self.protect not in ("auto", "watch", False):
+            raise ValueError(f"protect must be 'auto', 'watch' or False; got {self.protect!r}.")
+        if self.compile and (rule_of(self.statistics) is not None or self.statistics == "auto"):
             raise ValueError(
                 f"compile=True needs statistics 'batch', 'source' or a number; got {self.statistics!r}, "
                 "which is computed by hooks that the compiler does not see. Leave one of them out."
@@ -98,6 +112,7 @@ class Core:
             predict=settings.predict,
             head=settings.features,
             seed=settings.seed,
+            probabilities=Probabilities(settings.loss) if settings.correct_output else None,
         )
         return Core(settings, step, bool(batch_norm_layers(plain)))
 
@@ -107,7 +122,8 @@ class Core:
         blueprint = self.step.workshop.blueprint
         fixed = blueprint.fixed
         parameters = {name: value.clone() for name, value in self.step.source.items()}
-        mixed = mixed_names(blueprint.model) if blueprint.mixes else []
+        kept = blueprint.mixes or blueprint.suits
+        mixed = mixed_names(blueprint.model) if kept else []
         device = next(iter(fixed.values())).device if fixed else torch.device("cpu")
         return State(
             parameters=parameters,

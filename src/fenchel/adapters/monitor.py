@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 Verdict = Literal["healthy", "suspect", "collapsed"]
+VERDICTS: tuple[Verdict, ...] = ("healthy", "suspect", "collapsed")
 
 WINDOW = 500
 """Images over which predictions are judged."""
@@ -20,6 +21,8 @@ COLLAPSED, SUSPECT = 0.6, 0.8
 """The share of the source's effective number of classes below which predictions are judged so."""
 COLLAPSED_UNMOVED, SUSPECT_UNMOVED = 0.7, 0.85
 """The same for the unmoved network's."""
+MIXED_UP = 0.4
+"""Nats by which the entropy over all batches exceeds that within them, the source's minus ours."""
 LOST_INFORMATION = 0.3
 """Nats of mutual information below the source's that make predictions suspect."""
 
@@ -47,6 +50,8 @@ class Predicted:
     entropies: float
     confidences: float
     """Summed over the samples, as the entropies are."""
+    batch_entropies: float
+    """The entropy of each batch's mean prediction, times the batch's samples, summed."""
 
     @staticmethod
     def of(probabilities: Tensor) -> Predicted:
@@ -58,6 +63,7 @@ class Predicted:
             classes=torch.bincount(p.argmax(-1), minlength=p.shape[-1]),
             entropies=float(torch.special.entr(p).sum()),
             confidences=float(p.amax(-1).sum()),
+            batch_entropies=float(torch.special.entr(p.mean(0)).sum()) * len(p),
         )
 
     def __add__(self, other: Predicted) -> Predicted:
@@ -67,6 +73,7 @@ class Predicted:
             classes=self.classes + other.classes,
             entropies=self.entropies + other.entropies,
             confidences=self.confidences + other.confidences,
+            batch_entropies=self.batch_entropies + other.batch_entropies,
         )
 
     @property
@@ -95,28 +102,35 @@ class Predicted:
         return self.marginal_entropy - self.entropy
 
     @property
+    def sorting(self) -> float:
+        """H(mean p) over all batches minus that within them: large where batches differ in their classes."""
+        return self.marginal_entropy - self.batch_entropies / self.count
+
+    @property
     def effective_classes(self) -> float:
         """The exponential of the entropy of the predicted classes: how many are in use."""
         shares = self.classes.double() / self.count
         return float(torch.special.entr(shares).sum().exp())
 
-    def to_plain(self) -> dict[str, Any]:
-        """As JSON has it; `from_plain` gives the same numbers back."""
-        return {
-            **asdict(self),
-            "probabilities": self.probabilities.tolist(),
-            "classes": self.classes.tolist(),
-        }
+    def to_tensor(self) -> Tensor:
+        """All numbers in one row; `from_tensor` gives the same sums back."""
+        sums = [self.count, self.entropies, self.confidences, self.batch_entropies]
+        head = torch.tensor(sums, dtype=torch.float64)
+        return torch.cat([head, self.probabilities, self.classes.double()])
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Predicted:
-        """The inverse of `to_plain`."""
+    def from_tensor(row: Tensor) -> Predicted:
+        """The inverse of `to_tensor`."""
+        row = row.double().cpu()
+        count, entropies, confidences, batch_entropies = row[:4].tolist()
+        probabilities, classes = row[4:].chunk(2)
         return Predicted(
-            count=plain["count"],
-            probabilities=torch.tensor(plain["probabilities"], dtype=torch.float64),
-            classes=torch.tensor(plain["classes"]),
-            entropies=plain["entropies"],
-            confidences=plain["confidences"],
+            count=int(count),
+            probabilities=probabilities,
+            classes=classes.long(),
+            entropies=entropies,
+            confidences=confidences,
+            batch_entropies=batch_entropies,
         )
 
 
@@ -159,6 +173,13 @@ class Compared:
                 return "suspect", f"the predictions gather in fewer classes: {fell}"
         if ours < SUSPECT * theirs:
             return "suspect", f"the predictions gather in fewer classes: {said}"
+        mixed_up = self.source.sorting - self.adapted.sorting
+        if mixed_up > MIXED_UP:
+            return "suspect", (
+                "the source model sees batches of few classes each, where the adapted model sees all "
+                f"classes in each: {mixed_up:.2f} nats of order are lost. Batches sorted by class mislead "
+                "their own statistics"
+            )
         if lost > LOST_INFORMATION:
             return "suspect", (
                 f"the predictions depend less on the image than the source model's: {lost:.2f} nats of "
@@ -166,22 +187,22 @@ class Compared:
             )
         return "healthy", said
 
-    def to_plain(self) -> dict[str, Any]:
-        """As JSON has it; `from_plain` gives the same numbers back."""
-        return {
-            "adapted": self.adapted.to_plain(),
-            "source": self.source.to_plain(),
-            "unmoved": None if self.unmoved is None else self.unmoved.to_plain(),
-        }
+    def to_tensor(self) -> Tensor:
+        """One row per model; not a number where the unmoved one did not predict."""
+        ours = self.adapted.to_tensor()
+        unmoved = (
+            torch.full_like(ours, torch.nan) if self.unmoved is None else self.unmoved.to_tensor()
+        )
+        return torch.stack([ours, self.source.to_tensor(), unmoved])
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Compared:
-        """The inverse of `to_plain`."""
+    def from_tensor(rows: Tensor) -> Compared:
+        """The inverse of `to_tensor`."""
+        adapted, source, unmoved = rows
         return Compared(
-            **{
-                name: None if sums is None else Predicted.from_plain(sums)
-                for name, sums in plain.items()
-            }  # type: ignore[arg-type]
+            Predicted.from_tensor(adapted),
+            Predicted.from_tensor(source),
+            None if bool(unmoved.isnan().any()) else Predicted.from_tensor(unmoved),
         )
 
 
@@ -195,8 +216,8 @@ class Monitor:
     every: int = 16
     """Predictions are compared on every so many batches, more often while something looks wrong."""
     window: int = WINDOW
-    first: int = 1
-    """They are compared on this many batches at the beginning."""
+    first: int = 64
+    """So many images are compared at the beginning."""
     batches: int = 0
     verdict: Verdict = "healthy"
     reason: str = "too few images were compared to tell"
@@ -204,12 +225,20 @@ class Monitor:
 
     def wants_comparison(self, adapted: Predicted) -> bool:
         """Whether a batch should be compared, given the adapted predictions of it."""
+        compared = sum(part.adapted.count for part in self._window)
         return (
-            self.batches < self.first
+            compared < self.first
             or self.batches % self.every == 0
             or self.verdict != "healthy"
+            or self._doubts_the_latest()
             or self._uses_fewer_classes(adapted)
         )
+
+    def _doubts_the_latest(self) -> bool:
+        """Whether the last comparison by itself looks wrong, so that the next must not wait."""
+        if not self._window or self._window[-1].adapted.count < FEWEST:
+            return False
+        return self._window[-1].judged()[0] != "healthy"
 
     def _uses_fewer_classes(self, adapted: Predicted) -> bool:
         if not self._window or adapted.count < FEWEST:
@@ -225,20 +254,40 @@ class Monitor:
         self._window.append(compared)
         while sum(part.adapted.count for part in list(self._window)[1:]) >= self.window:
             self._window.popleft()
-        first, *others = self._window
-        whole = sum(others, first)
-        if whole.adapted.count >= FEWEST:
+        whole = self.window_sums
+        if whole is not None and whole.adapted.count >= FEWEST:
             self.verdict, self.reason = whole.judged()
         return self.verdict
 
-    def to_plain(self) -> dict[str, Any]:
-        """As JSON has it; `Monitor.from_plain` watches on from there."""
-        entries = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
-        return entries | {"compared": [part.to_plain() for part in self._window]}
+    @property
+    def window_sums(self) -> Compared | None:
+        """Everything that the verdict is on, together."""
+        if not self._window:
+            return None
+        first, *others = self._window
+        return sum(others, first)
+
+    def forget(self, reason: str) -> None:
+        """Begin anew: what was compared says nothing of what comes."""
+        self._window.clear()
+        self.verdict, self.reason = "healthy", reason
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Everything, as tensors; `Monitor.from_tensors` watches on from there."""
+        saved = {
+            "batches": torch.tensor(self.batches),
+            "verdict": torch.tensor(VERDICTS.index(self.verdict)),
+        }
+        if self._window:
+            saved["window"] = torch.stack([part.to_tensor() for part in self._window])
+        return saved
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Monitor:
-        """The inverse of `to_plain`."""
-        entries = dict(plain)
-        window = deque(map(Compared.from_plain, entries.pop("compared")))
-        return Monitor(_window=window, **entries)
+    def from_tensors(saved: Mapping[str, Tensor]) -> Monitor:
+        """The inverse of `to_tensors`."""
+        window = deque(Compared.from_tensor(rows) for rows in saved.get("window", ()))
+        monitor = Monitor(batches=int(saved["batches"]), _window=window)
+        monitor.verdict = VERDICTS[int(saved["verdict"])]
+        if (whole := monitor.window_sums) is not None and whole.adapted.count >= FEWEST:
+            monitor.reason = whole.judged()[1]
+        return monitor

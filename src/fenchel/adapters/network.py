@@ -33,6 +33,7 @@ from fenchel.adapters.normalization import (
 )
 from fenchel.adapters.reuse import Reuse
 from fenchel.adapters.state import Tensors
+from fenchel.adapters.suited import Suiting
 from fenchel.adapters.winograd import use_winograd
 
 
@@ -52,6 +53,8 @@ class Network:
     """The batch's statistics in the latest pass, where layers use them."""
     written: Mapping[str, Tensor] = field(default_factory=dict)
     """The buffers into which layers write as they run: nobody else's may take their place."""
+    suiting: Suiting | None = None
+    """What lets a pass choose the statistics by its batch, where they suit the batch."""
 
     def __call__(self, moving: Tensors, inputs: Inputs) -> Any:
         """The model's output with the moving tensors in place of its own."""
@@ -147,6 +150,11 @@ class Blueprint:
         return not isinstance(self.statistics, str) and bool(mixed_names(self.model))
 
     @property
+    def suits(self) -> bool:
+        """Whether statistics suit the batch."""
+        return self.statistics == "auto" and bool(mixed_names(self.model))
+
+    @property
     def compiled(self) -> bool:
         """Whether the network is run through a compiler."""
         return self.run is not functional_call
@@ -160,6 +168,9 @@ class Blueprint:
             twin = use_batch_statistics(skeleton(self.model))
             noted = note_statistics(twin)
             moving = replace(source, module=twin, noted=noted, written=noted)
+        elif self.suits:
+            twin = skeleton(self.model)
+            moving = replace(source, module=twin, suiting=Suiting(twin, self.fixed))
         elif (rule := rule_of(self.statistics)) is not None:
             used: Tensors = {}
             moving = replace(source, module=skeleton(self.model), noted=used)

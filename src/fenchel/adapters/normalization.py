@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils.hooks import RemovableHandle
 
-Statistics = Literal["batch", "source"] | str | float
+Statistics = Literal["auto", "batch", "source"] | str | float
 """Which statistics batch-normalisation layers use:
 
 - "batch" or "source";
+- "auto": those of the stream where a layer's input has moved, the source's where it has not (`suited`);
 - a number in (0, 1): running statistics, which every batch enters with this weight;
 - "mix:0.1": the source's and, with this weight, those of the batch; nothing is kept of earlier batches;
 - "note" or "note:4": the source's, corrected for every sample whose own lie far away (`instance_aware`).
@@ -280,7 +281,7 @@ def _number(text: str) -> float | None:
 def check_statistics(statistics: object) -> None:
     """Refuse what is no `Statistics`."""
     if isinstance(statistics, str):
-        known = statistics in ("batch", "source") or rule_of(statistics) is not None
+        known = statistics in ("auto", "batch", "source") or rule_of(statistics) is not None
     else:
         known = isinstance(statistics, float) and 0 < statistics < 1
     if not known:
@@ -289,7 +290,7 @@ def check_statistics(statistics: object) -> None:
 
 def _unknown_statistics(statistics: object) -> ValueError:
     return ValueError(
-        "statistics must be 'batch', 'source', or the weight in (0, 1) with which a batch enters the running "
-        "statistics; or else 'mix:A' with the weight A in (0, 1] of the batch beside the source, or 'note:K' "
-        f"with K > 0; got {statistics!r}."
+        "statistics must be 'auto', 'batch', 'source', or the weight in (0, 1) with which a batch enters the "
+        "running statistics; or else 'mix:A' with the weight A in (0, 1] of the batch beside the source, or "
+        f"'note:K' with K > 0; got {statistics!r}."
     )

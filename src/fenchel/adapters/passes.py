@@ -19,6 +19,7 @@ from fenchel.adapters.normalization import mixed_names
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.outputs import Scores, check_logits, is_plain
 from fenchel.adapters.state import State, Tensors, all_finite, chosen, same
+from fenchel.adapters.suited import guarded
 from fenchel.objectives import Objective, weighted_mean
 
 LossFunction = Callable[[Tensors], Tensor | tuple[Tensor, Tensor]]
@@ -75,6 +76,8 @@ class Passes:
     scores: Scores = field(repr=False)
     optimizer: Optimizer = field(repr=False)
     statistics: Tensors = field(repr=False)
+    seen: Tensors | None = field(default=None, repr=False)
+    """What is known of the stream, while the batch is yet to enter statistics that suit it; else None."""
     head: str | None = None
     seed: int = 0
     trace: list[tuple[State, Gradient]] | None = field(default=None, repr=False)
@@ -90,6 +93,7 @@ class Passes:
         self._leaves: Tensors | None = None
         self._at: Tensors | None = None
         self._logits: Tensor | None = None
+        self._met: Tensors | None = None
 
     # --- passes ----------------------------------------------------------------------------------
 
@@ -258,9 +262,22 @@ class Passes:
 
     # --- inside ----------------------------------------------------------------------------------
 
+    def noted_in(self, state: State) -> State:
+        """The state with the statistics that the batch has entered."""
+        if self._met is None:
+            return state
+        return replace(state, statistics=self.statistics, seen=self._met)
+
     def _run(self, theta: Tensors, batch: Inputs, network: Network | None = None) -> Any:
+        network = network or self.network
         with self._sharing(theta, batch):
-            return (network or self.network)({**theta, **self.statistics}, batch)
+            if self.seen is None or network.suiting is None or batch is not self.batch:
+                return network({**theta, **self.statistics}, batch)
+            with network.suiting.meeting(self.seen) as met:
+                output = network({**theta, **self.statistics}, batch)
+        self.statistics, self._met = guarded(met, self.statistics, self.seen)
+        self.seen = None
+        return output
 
     def _through_head(self, theta: Tensors, batch: Inputs) -> HeadPass:
         """A pass that notes what the head is given. Without a graph, one for the batch is enough."""

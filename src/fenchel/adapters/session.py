@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -16,9 +16,15 @@ from torch.utils import _pytree as pytree
 from fenchel.adapters import guards
 from fenchel.adapters.core import Core
 from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.monitor import Verdict
 from fenchel.adapters.network import ordinary
 from fenchel.adapters.outputs import joined
 from fenchel.adapters.state import RESTARTS, State
+from fenchel.adapters.watch import Watch
+
+_WATCH = "watch."
+"""Before the names of what the monitor saves."""
 
 Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
 
@@ -37,13 +43,38 @@ class Health:
     left_out: int
     """Samples that were not finite: predicted by the source model, and used for nothing else."""
     resets: int
-    """By you, or by the method itself."""
+    """By you, by the method itself, or by the protection."""
     mode: Mode
+    verdict: Verdict = "healthy"
+    """`healthy`, `suspect` or `collapsed`; always `healthy` where nothing watches (`protect=False`)."""
+    reason: str = "nothing watches this stream: protect=False"
+    pulled_back: int = 0
+    """How often suspect parameters were drawn halfway back to the source's."""
+    fell_back: int = 0
+    """Batches for which the source model's prediction was returned."""
+    drifts: int = 0
+    """How often the detector given as `on_batch` noticed a drift."""
+    signals: Mapping[str, float] = field(default_factory=dict)
+    """Those of the last batch, without labels; see `Report`."""
 
     @property
     def skips(self) -> int:
         """All updates that were left out."""
         return self.skipped_non_finite + self.skipped_none_kept
+
+
+def _watch_of(core: Core) -> Watch | None:
+    """What watches a new stream, if anything does."""
+    settings = core.settings
+    if settings.protect is False:
+        return None
+    return Watch(
+        probabilities=Probabilities(settings.loss),
+        optimizer=settings.optimizer,
+        acts=settings.protect == "auto",
+        on_batch=settings.on_batch,
+        on_verdict=settings.on_verdict,
+    )
 
 
 class Owner(Protocol):
@@ -67,6 +98,7 @@ class Session:
         self._warned_small_batch = False
         self._one_batch_at_a_time = threading.RLock()
         self.state: State = owner.core.initial_state()
+        self.watch: Watch | None = _watch_of(owner.core)
 
     # --- calling ---------------------------------------------------------------------------------
 
@@ -133,12 +165,19 @@ class Session:
             if core.settings.episodic:
                 state = core.fresh(state)
             due = state.step % core.settings.update_every == 0
-            state, output = core.step(state, inputs, update=due)
+            state, output = self._stepped(core, state, inputs, due)
         except ValueError as error:
             if "more than 1 value per channel" in str(error):
                 raise guards.explain_single_value(error, size) from error
             raise
         return replace(state, batches=state.batches + 1, samples=state.samples + size), output
+
+    def _stepped(self, core: Core, state: State, inputs: Inputs, due: bool) -> tuple[State, Any]:
+        if self.watch is None:
+            return core.step(state, inputs, update=due)
+        state, output = core.step.predicted(state, inputs, update=due)
+        state, output = self.watch.after(core.step, state, inputs, output, state.batches)
+        return core.step.corrected(state, output)
 
     def _met_without(self, core: Core, inputs: Inputs, finite: Tensor) -> tuple[State, Any]:
         """The same for a batch with samples that are not finite: they do not influence the others.
@@ -184,6 +223,8 @@ class Session:
         """Forget all adaptation: the next batch starts from the source model, bit for bit."""
         with self._one_batch_at_a_time:
             self.state = self._owner.core.fresh(self.state)
+            if self.watch is not None:
+                self.watch.monitor.forget("the adapter was reset")
 
     def freeze(self) -> None:
         """Go on predicting with what was learnt so far, without learning more."""
@@ -215,19 +256,44 @@ class Session:
             left_out=state.left_out,
             resets=state.resets + int(state.memory.get(RESTARTS, 0)),
             mode=self.mode,
+            **({} if self.watch is None else self._watched(self.watch)),
         )
+
+    @staticmethod
+    def _watched(watch: Watch) -> dict[str, Any]:
+        return {
+            "verdict": watch.monitor.verdict,
+            "reason": watch.monitor.reason,
+            "pulled_back": watch.pulled_back,
+            "fell_back": watch.fell_back,
+            "drifts": watch.drifts,
+            "signals": {} if watch.latest is None else watch.latest.signals,
+        }
 
     # --- saving ----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Tensor]:
         """What moved, what the method remembers, the optimiser and the counters; never the weights."""
-        return dict(self.state.flattened())
+        saved = dict(self.state.flattened())
+        if self.watch is not None:
+            saved |= {_WATCH + name: value for name, value in self.watch.to_tensors().items()}
+        return saved
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from a saved state, bit for bit. Checked whole before anything changes."""
         remembers = self._owner.core.settings.method.remembers
+        watched = {
+            name.removeprefix(_WATCH): value
+            for name, value in state_dict.items()
+            if name.startswith(_WATCH)
+        }
+        own = {name: value for name, value in state_dict.items() if not name.startswith(_WATCH)}
         with torch.inference_mode(False), self._one_batch_at_a_time:
-            self.state = self.state.filled(state_dict, remembers=remembers)
+            self.state = self.state.filled(own, remembers=remembers)
+            if self.watch is not None:
+                self.watch = _watch_of(self._owner.core)
+                if watched and self.watch is not None:
+                    self.watch.load(watched)
 
     def _require_loaded(self) -> None:
         if self._owner.unloaded:

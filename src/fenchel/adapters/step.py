@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 import torch
 
+from fenchel.adapters.correlated import corrected, with_classes
 from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.likelihood import Probabilities
 from fenchel.adapters.method import Method
 from fenchel.adapters.network import Networks, Workshop
 from fenchel.adapters.optimizers import Optimizer
@@ -44,14 +46,21 @@ class Step:
     predict: Literal["after", "before"] = "after"
     head: str | None = None
     seed: int = 0
+    probabilities: Probabilities | None = None
+    """Where outputs are corrected for correlated labels: what a model's logits say of the classes."""
 
     def __call__(self, state: State, inputs: Inputs, *, update: bool = True) -> tuple[State, Any]:
         """Adapt on one batch and predict it; without the update, running statistics still move."""
+        return self.corrected(*self.predicted(state, inputs, update=update))
+
+    def predicted(self, state: State, inputs: Inputs, *, update: bool = True) -> tuple[State, Any]:
+        """The same without the correction of the output."""
         with torch.no_grad(), self.workshop.lent() as networks:
             before, passes = self._begun(networks, state, inputs)
             after = self._updated(networks, before, passes) if update else before
             shown = before if self.predict == "before" else after
             output = self.method.output(passes, shown, inputs)
+            after = passes.noted_in(after)
             seen = with_batch(after.seen, networks.moving.noted, len(inputs))
         return replace(after, seen=seen, step=state.step + 1), output
 
@@ -59,13 +68,14 @@ class Step:
         """Adapt on one batch without predicting it; `trace` takes in every step of the optimiser."""
         with torch.no_grad(), self.workshop.lent() as networks:
             before, passes = self._begun(networks, state, inputs, trace)
-            after = self._updated(networks, before, passes)
+            after = passes.noted_in(self._updated(networks, before, passes))
         return replace(after, step=state.step + 1)
 
     def predict_only(self, state: State, inputs: Inputs) -> Any:
         """The prediction of the state as it is."""
         with torch.no_grad(), self.passes(state, inputs) as passes:
-            return self.method.output(passes, self._with_memory(passes, state), inputs)
+            output = self.method.output(passes, self._with_memory(passes, state), inputs)
+        return self.corrected(state, output)[1]
 
     def source_output(self, inputs: Inputs) -> Any:
         """The prediction of the source model."""
@@ -89,6 +99,7 @@ class Step:
         """The batch has entered the running statistics, and the method's memory exists."""
         state, output = self._mixed_in(networks, state, inputs)
         passes = self._passes(networks, state, inputs, trace)
+        passes.seen = state.seen if networks.moving.suiting is not None else None
         passes.remembers = self.predict == "before"
         passes.remember(state.parameters, output)
         return self._with_memory(passes, state), passes
@@ -118,11 +129,24 @@ class Step:
         """As many updates by the method as there are steps, each undone where it went wrong."""
         for number in range(self.steps):
             if number:  # anew for every update: each draws the same views of the batch
+                state = passes.noted_in(state)
                 passes = self._passes(networks, state, passes.batch, passes.trace)
             after = self.method.update(passes, state, passes.batch)
             checked = passes.vouches_for(after.parameters) and not after.memory
             state = after if after is state or checked else _guarded(passes, state, after)
         return state
+
+    @torch.no_grad()
+    def corrected(self, state: State, output: Any) -> tuple[State, Any]:
+        """Take note of the predicted classes, and make use of labels that come in runs."""
+        if self.probabilities is None:
+            return state, output
+        logits = self.scores(output)
+        p = self.probabilities(logits)
+        if p is None or p.shape != logits.shape:
+            return state, output
+        seen, better = corrected(with_classes(state.seen, p), logits, p)
+        return replace(state, seen=seen), self.scores.replaced(output, better)
 
     def _mixed_in(self, networks: Networks, state: State, inputs: Inputs) -> tuple[State, Any]:
         """Let the batch enter the running statistics, where the adapter keeps such a mix."""

@@ -27,9 +27,13 @@ ADAPTATION_DEFAULTS: Mapping[str, Any] = {
     "statistics": "batch",
     "episodic": False,
     "parameters": "normalization",
+    "protect": False,
 }
 """The settings of `fenchel.adapt` that a sweep may set; any other belongs to the method. A method that was
 made for others has them as its `defaults`."""
+LEFT_OPEN = ("learning_rate", "temperature", "optimizer", "predict", "statistics", "parameters")
+"""What a protected run leaves to `fenchel.adapt` unless the sweep says it: the defaults above are those of
+the bare step."""
 
 
 def canonical_settings(
@@ -70,8 +74,12 @@ def canonical_settings(
     Settings(  # refuses what no adapter takes
         method=made,
         optimizer=as_optimizer(given["optimizer"], given["learning_rate"]),
-        **{name: given[name] for name in ("statistics", "steps", "predict", "episodic")},
+        **{name: given[name] for name in ("statistics", "steps", "predict", "episodic", "protect")},
     )
+    if protect := given.pop("protect"):
+        said = {**kind.published_for(data, title=method), **explicit}
+        given |= {name: _frozen(said.get(name)) for name in LEFT_OPEN} | {"protect": protect}
+        return {"method": method, "options": _options_of(made, options), **given}
     given["parameters"] = _frozen(given["parameters"])
     if made.statistics is not None:
         given["statistics"] = made.statistics

@@ -68,6 +68,7 @@ def _kind(cell: Cell) -> tuple[object, ...]:
         cell.method,
         cell.steps,
         cell.predict,
+        cell.protect,
         cell.optimizer,
         cell.batch_size,
     )

@@ -33,7 +33,7 @@ _TEXTS = {
 _OPTIONAL_TEXTS = {item.name for item in dataclasses.fields(Cell) if item.type == "str | None"}
 
 
-_NOT_ALWAYS = ("rounds", "plugins", "model_files", "logits", "dim")
+_NOT_ALWAYS = ("rounds", "bursts", "protect", "plugins", "model_files", "logits", "dim")
 """Columns that an export has only where some row has something in them."""
 
 

@@ -16,12 +16,14 @@ from fenchel.bench.sources import (
     ShiftSource,
     opened_model,
     opened_shift,
-    shift_sources,
+    streams_of,
 )
 from fenchel.bench.sweep import DataChoice, MethodChoice, ModelChoice, Sweep
 from fenchel.bench.tuned import Tuned, read_tuned
 from fenchel.data import DATASETS
+from fenchel.data.bursts import parse_bursts
 from fenchel.data.corruptions import CORRUPTIONS
+from fenchel.data.settings import BURSTS
 from fenchel.data.stream import Shift, Stream
 from fenchel.losses import LOSSES, Loss, open_loss
 from fenchel.models import MODELS, Checkpoint
@@ -93,7 +95,7 @@ def make_plan(sweep: Sweep, *, limit: int | None = None, device: str = "cpu") ->
     configurations = [list(_configurations(sweep, source, tuned)) for source in sources]
     for data in sweep.data:
         data = data if limit is None else replace(data, limit=limit)
-        for shifts in _streams(data, sweep.stream.setting):
+        for shifts in streams_of(data, sweep.stream.setting):
             for source, its_configurations in zip(sources, configurations, strict=True):
                 _check_fit(source, data, opened_shift(shifts[0]), device)
                 for seed in sweep.seeds:
@@ -149,16 +151,7 @@ def _configurations(
                 source.loss,
                 source.checkpoint.preprocessing,
             )
-            yield _Configuration(choice.name, selection, fields)
-
-
-def _streams(data: DataChoice, setting: str) -> Iterator[tuple[ShiftSource, ...]]:
-    """One stream per shift where the adapter is reset between shifts; else one stream over all of them."""
-    sources = shift_sources(data)
-    if setting == "reset":
-        yield from ((source,) for source in sources)
-    else:
-        yield sources
+            yield _Configuration(choice.title or choice.name, selection, fields)
 
 
 def _base(
@@ -178,6 +171,7 @@ def _base(
         limit=limit,
         concentration=sweep.stream.concentration,
         rounds=sweep.stream.rounds,
+        bursts=sweep.stream.bursts,
     )
     fields = {
         "data": data.name,
@@ -185,6 +179,7 @@ def _base(
         "metric": shifts[0].dataset.metric,
         "setting": sweep.stream.setting,
         "rounds": sweep.stream.rounds if sweep.stream.setting == "recurring" else None,
+        "bursts": str(parse_bursts(sweep.stream.bursts)) if stream.setting == BURSTS else None,
         "order": sweep.stream.order,
         "concentration": sweep.stream.concentration if dirichlet else None,
         "batch_size": sweep.stream.batch_size,

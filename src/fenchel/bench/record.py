@@ -61,11 +61,15 @@ class Cell:
         data: the data set or its spec, as the sweep names it.
         shifts: what is streamed, with digests of the content.
         metric: `accuracy` or `mean-class-accuracy`.
-        setting, rounds, order, concentration, batch_size, limit, seed: describe the stream; see `Stream`.
+        setting, rounds, bursts, order, concentration, batch_size, limit, seed: describe the stream; see
+            `Stream`.
         architecture, loss, model_digest: the source model and the loss it was trained with.
         method: the canonical name; a sweep may use other names for it (`Store.requests`).
         options: those of the method's objective, such as `threshold` or `q`, defaults included.
         temperature, optimizer, learning_rate: None where no parameter moves.
+        protect: what keeps the adaptation from doing harm, as `fenchel.adapt` takes it; None for the bare
+            step. A protected run leaves what is None besides to `fenchel.adapt`, and its method if that is
+            `conjugate`.
         plugins: the files that brought the method, loss or data set, with digests of their content.
         model_files: the files of a network that is no checkpoint (code, weights, loss), with digests.
         logits, dim: where the logits are in what the network returns, and the axis of their classes.
@@ -77,6 +81,7 @@ class Cell:
     metric: str = "accuracy"
     setting: str = "reset"
     rounds: int | None = field(default=None, metadata=_IF_ANY)
+    bursts: str | None = field(default=None, metadata=_IF_ANY)
     order: str = "shuffled"
     concentration: float | None = None
     batch_size: int = 200
@@ -91,10 +96,11 @@ class Cell:
     optimizer: str | None = None
     learning_rate: float | None = None
     steps: int = 1
-    predict: str = "after"
-    statistics: str | float = "batch"
-    parameters: str | tuple[str, ...] = "normalization"
+    predict: str | None = "after"
+    statistics: str | float | None = "batch"
+    parameters: str | tuple[str, ...] | None = "normalization"
     episodic: bool = False
+    protect: str | None = field(default=None, metadata=_IF_ANY)
     plugins: Mapping[str, str] = field(default_factory=dict, metadata=_IF_ANY)
     model_files: Mapping[str, str] = field(default_factory=dict, metadata=_IF_ANY)
     logits: str | int | None = field(default=None, metadata=_IF_SET)
@@ -126,7 +132,7 @@ class Cell:
         """The cell that `to_json` described."""
         given = dict(values)
         given["shifts"] = tuple(CellShift(**shift) for shift in given["shifts"])
-        if not isinstance(given.get("parameters", ""), str):
+        if isinstance(given.get("parameters"), list):
             given["parameters"] = tuple(given["parameters"])
         return Cell(**given)
 
@@ -134,6 +140,8 @@ class Cell:
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """The outcome of a cell. A failed cell has an `error` and no counts.
+
+    Images that show nothing have no class and are not counted: a batch of a black-out has size 0.
 
     Attributes:
         samples, wrong: over the whole stream.

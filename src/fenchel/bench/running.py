@@ -29,12 +29,17 @@ from fenchel.bench.memory import PeakMemory
 from fenchel.bench.record import Cell, Record, pack_mask
 from fenchel.bench.source_data import learned_from_source
 from fenchel.bench.sources import Job, ingredients
-from fenchel.data.stream import DEFAULT_ROUNDS, Batch, Shift, Stream
+from fenchel.data.batch import Batch
+from fenchel.data.bursts import DEFAULT_BURSTS, NOTHING
+from fenchel.data.stream import DEFAULT_ROUNDS, Shift, Stream
 from fenchel.losses import Loss, open_loss
 from fenchel.models import Checkpoint
 from fenchel.models.feeding import FOR_DATA, blamed
 from fenchel.models.opening import reproducible
 from fenchel.train.outputs import one_row_per_sample
+
+UNNAMED = "conjugate"
+"""The method of `fenchel.adapt` where none is named. A protected run of it is that very call."""
 
 
 def run_job(job: Job) -> Record:
@@ -149,14 +154,15 @@ def stream_of(cell: Cell, shifts: Sequence[Shift], device: str) -> Stream:
         limit=cell.limit,
         concentration=cell.concentration or 0.1,
         rounds=cell.rounds or DEFAULT_ROUNDS,
+        bursts=cell.bursts or DEFAULT_BURSTS,
         device=device,
     )
 
 
 def adapter_of(cell: Cell, checkpoint: Checkpoint) -> Adapter:
-    """The adapter that a cell describes."""
+    """The adapter that a cell describes: the bare step, unless the cell says how it is protected."""
     moving: dict[str, Any] = {}
-    if cell.optimizer is not None:
+    if cell.protect is not None or cell.optimizer is not None:
         moving = {
             "optimizer": cell.optimizer,
             "learning_rate": cell.learning_rate,
@@ -169,11 +175,14 @@ def adapter_of(cell: Cell, checkpoint: Checkpoint) -> Adapter:
         name: tuple(value) if isinstance(value, list) else value
         for name, value in cell.options.items()
     }
+    protect: Any = cell.protect or False
+    unnamed = cell.protect is not None and cell.method == UNNAMED
     with without_minimum_is_meant():
         return adapt(
             checkpoint.model,
             trained_with=open_loss(checkpoint.loss_spec),
-            method=cell.method,
+            method=None if unnamed else cell.method,
+            protect=protect,
             statistics=cell.statistics,
             episodic=cell.episodic,
             seed=cell.seed,
@@ -198,17 +207,20 @@ class _Score:
     indices: list[npt.NDArray[np.int64]] = field(default_factory=list)
 
     def add(self, batch: Batch, logits: Tensor) -> None:
-        """Compare the predictions of a batch with its labels."""
+        """Compare the predictions of a batch with its labels; images that show nothing have none."""
         labels = batch.reveal_labels()
+        shows = labels != NOTHING
+        labels, logits = labels[shows], logits[shows]
         with torch.no_grad():
-            task_loss = self.loss(logits, self.loss.labels.targets(labels)).double().mean()
+            losses = self.loss(logits, self.loss.labels.targets(labels)).double()
         predicted = self.loss.labels.predictions(self._possible(logits))
-        self.sizes.append(len(batch))
-        self.task_losses.append(float(task_loss))
+        rows = shows.cpu().numpy()
+        self.sizes.append(len(labels))
+        self.task_losses.append(float(losses.mean()))  # NaN for a batch that shows nothing
         self.wrong.append((predicted != labels).cpu().numpy())
         self.labels.append(labels.cpu().numpy())
-        self.members.append(batch.reveal_shifts())
-        self.indices.append(batch.reveal_indices())
+        self.members.append(batch.reveal_shifts()[rows])
+        self.indices.append(batch.reveal_indices()[rows])
 
     def _possible(self, logits: Tensor) -> Tensor:
         """Scores of the classes that can occur; a model of more classes must not name the others."""

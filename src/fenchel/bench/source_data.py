@@ -13,8 +13,8 @@ from torch import Tensor
 from fenchel.adapters import METHODS
 from fenchel.bench.record import Cell
 from fenchel.data import load
+from fenchel.data.batch import as_inputs
 from fenchel.data.orders import shuffle
-from fenchel.data.stream import as_inputs
 from fenchel.methods import Fisher, fisher
 from fenchel.models import Checkpoint
 
@@ -31,11 +31,12 @@ def learned_from_source(cell: Cell, checkpoint: Checkpoint) -> dict[str, Any]:
     if cost is None or not cost.needs_source_data or cell.options.get("fisher") is not None:
         return {}
     count = int(str(cell.options["fisher_images"]))
-    wanted = (cell.model_digest, cell.statistics, cell.parameters, count)
+    statistics, parameters = cell.statistics or "batch", cell.parameters or "normalization"
+    wanted = (cell.model_digest, statistics, parameters, count)
     if wanted not in _made:
         images = _training_images(cell, checkpoint, count)
         _made[wanted] = fisher(
-            checkpoint.model, images, statistics=cell.statistics, parameters=cell.parameters
+            checkpoint.model, images, statistics=statistics, parameters=parameters
         )
         while len(_made) > KEPT:
             _made.popitem(last=False)

@@ -19,6 +19,7 @@ from fenchel.bench.record import Cell
 from fenchel.bench.sweep import DataChoice, ModelChoice
 from fenchel.data import DATASETS, Dataset, corrupted, load
 from fenchel.data.base import ArrayReader, Indices, Reader
+from fenchel.data.settings import ROUND_TRIP
 from fenchel.data.stream import Shift, shift_to
 from fenchel.files import file_digest
 from fenchel.models import Checkpoint, open_model
@@ -139,6 +140,15 @@ def shift_sources(data: DataChoice) -> tuple[ShiftSource, ...]:
     if not pairs:
         return (ShiftSource(_shared(data)),)
     return tuple(ShiftSource(_shared(data), *pair) for pair in pairs)
+
+
+def streams_of(data: DataChoice, setting: str) -> tuple[tuple[ShiftSource, ...], ...]:
+    """One stream per shift where the adapter is reset between shifts; else one stream over all of them."""
+    shifts = shift_sources(data)
+    if setting == "reset":
+        return tuple((shift,) for shift in shifts)
+    clean = shift_sources(data.clean) if setting == ROUND_TRIP else ()
+    return ((*clean, *shifts),)
 
 
 def _shared(data: DataChoice) -> DataChoice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from fenchel.adapters import METHODS, Scores
 from fenchel.adapters.normalization import Statistics, check_statistics
 from fenchel.data import DATASETS
+from fenchel.data.bursts import DEFAULT_BURSTS, parse_bursts
 from fenchel.data.corruptions import (
     CORRUPTIONS,
     SEVERITIES,
@@ -18,7 +19,8 @@ from fenchel.data.corruptions import (
     VALIDATION_CORRUPTIONS,
 )
 from fenchel.data.orders import ORDERS
-from fenchel.data.stream import DEFAULT_BATCH_SIZE, DEFAULT_ROUNDS, SETTINGS
+from fenchel.data.settings import SETTINGS
+from fenchel.data.stream import DEFAULT_BATCH_SIZE, DEFAULT_ROUNDS
 from fenchel.names import parse_spec, unknown
 from fenchel.options import key_or_index
 from fenchel.plugins import load_plugins
@@ -87,6 +89,19 @@ class DataChoice:
         return "corruption" in DATASETS[parse_spec(self.name)[0]].options
 
     @property
+    def clean(self) -> DataChoice:
+        """The same images without a corruption; where a data set exists corrupted, those in the cache."""
+        entry = DATASETS[parse_spec(self.name)[0]]
+        if not self.corruption_names or (self.exists_corrupted and not entry.clean):
+            raise ValueError(
+                f"a stream that begins and ends clean needs corruptions of a data set; {self.name} is a "
+                "shift of its own, of which no clean images are known. Take another setting."
+            )
+        if self.exists_corrupted:
+            return DataChoice(name=entry.clean, corruptions="none")
+        return replace(self, corruptions="none", severities=(5,), constants=None)
+
+    @property
     def corruption_names(self) -> tuple[str, ...]:
         """The corruptions one by one; none where the data set is the shift."""
         chosen = self.corruptions
@@ -133,14 +148,16 @@ class MethodChoice:
     Attributes:
         name: a registered method, or `eta:objective=entropy`: with options it is a row of its own in tables.
         grid: setting -> values. Settings of `fenchel.adapt` (`learning_rate`, `temperature`, `optimizer`,
-            `steps`, `parameters`, `predict`, `statistics`, `episodic`), options of the method, and
+            `steps`, `parameters`, `predict`, `statistics`, `episodic`, `protect`), options of the method, and
             `settings`, the name of a data set for which its authors published theirs.
         tuned: a file written by `fenchel tune`, which supplies the tuned settings.
+        title: what tables call it, where that is not its name.
     """
 
     name: str
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     tuned: str | None = None
+    title: str | None = None
 
     def __post_init__(self) -> None:
         kind = METHODS[self.method]
@@ -158,6 +175,8 @@ class MethodChoice:
                     f"a grid needs at least one value; {setting} of {self.name} has none. Leave it out "
                     "for the default."
                 )
+        if not isinstance(self.title, str | None):
+            raise TypeError(f"the title of a method is a text; got {self.title!r}.")
 
     @property
     def method(self) -> str:
@@ -185,6 +204,7 @@ class StreamChoice:
 
     setting: str = "reset"
     rounds: int = DEFAULT_ROUNDS
+    bursts: str = DEFAULT_BURSTS
     order: str = "shuffled"
     concentration: float = 0.1
     batch_size: int = DEFAULT_BATCH_SIZE
@@ -203,6 +223,7 @@ class StreamChoice:
             raise ValueError(f"the concentration must be positive; got {self.concentration!r}.")
         _check_count("batch_size", self.batch_size)
         _check_count("rounds", self.rounds)
+        parse_bursts(self.bursts)
         if self.statistics is not None:
             check_statistics(self.statistics)
         if not isinstance(self.episodic, bool):

@@ -136,6 +136,11 @@ def _methods(document: Document) -> list[MethodChoice]:
         if "name" not in table:
             raise document.error(path, "a method needs its name: name = 'conjugate'.")
         names = table["name"] if isinstance(table["name"], list) else [table["name"]]
+        if "title" in table and len(names) > 1:
+            raise document.error(
+                (*path, "title"),
+                f"a title is of one method; got {len(names)} names. Write them apart.",
+            )
         for name in names:
             choices.append(_method(document, path, str(name), table))
     return choices
@@ -149,7 +154,7 @@ def _method(document: Document, path: KeyPath, name: str, table: Mapping[str, An
     grid = {
         setting: _as_grid(setting, value)
         for setting, value in table.items()
-        if setting not in ("name", "tuned")
+        if setting not in ("name", "tuned", "title")
     }
     for setting, values in grid.items():
         _check_values(document, (*path, setting), method, values)
@@ -158,6 +163,7 @@ def _method(document: Document, path: KeyPath, name: str, table: Mapping[str, An
         "name": name,
         "grid": grid,
         "tuned": None if tuned is None else str(document.path.parent / str(tuned)),
+        "title": table.get("title"),
     }
     return _located(document, path, MethodChoice, choice)
 
@@ -177,7 +183,7 @@ def _check_values(document: Document, path: KeyPath, method: str, values: list[A
 
 
 def _settings_of(method: str) -> list[str]:
-    return ["name", "tuned", "settings", *ADAPTATION_DEFAULTS, *METHODS[method].options()]
+    return ["name", "tuned", "title", "settings", *ADAPTATION_DEFAULTS, *METHODS[method].options()]
 
 
 def _as_grid(setting: str, value: Any) -> list[Any]:

@@ -137,6 +137,18 @@ def _paper_presets() -> Iterable[str]:
     return ["list", *PRESETS]
 
 
+def _hostile_columns() -> Iterable[str]:
+    from fenchel.paper.hostile import hostile_table
+
+    return (column.name for column in hostile_table().columns)
+
+
+def _hostile_rows() -> Iterable[str]:
+    from fenchel.paper.hostile import hostile_table
+
+    return (row.title for row in hostile_table().rows)
+
+
 def _scale_names() -> Iterable[str]:
     from fenchel.paper import SCALES
 
@@ -168,6 +180,8 @@ models_and_zoo = completer(
 pretrained = completer(_pretrained_names)
 training_presets = completer(_training_presets)
 paper_presets = completer(_paper_presets)
+hostile_columns = completer(_hostile_columns)
+hostile_rows = completer(_hostile_rows)
 scales = completer(_scale_names)
 executors = completer(_executor_names)
 

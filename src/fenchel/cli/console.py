@@ -15,7 +15,7 @@ from rich.text import Text
 from fenchel.names import unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fenchel.report.layout import Layout
 
@@ -37,6 +37,17 @@ err = Console(stderr=True)
 def report_mistake(message: str) -> None:
     """One red line on standard error, never wrapped or interpreted as markup."""
     err.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """A line on standard error."""
+    tell(err, [text])
+
+
+def tell(console: Console, lines: Sequence[str]) -> None:
+    """Lines as they are, without markup."""
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
 
 
 def print_table(table: RenderableType) -> None:

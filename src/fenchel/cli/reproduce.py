@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from fenchel.cli import completion
 from fenchel.cli.console import (
@@ -20,127 +17,23 @@ from fenchel.cli.console import (
     check_format,
     csv_rows,
     err,
+    note,
     out,
     pick_device,
     print_json,
     show_tables,
+    tell,
 )
+from fenchel.cli.result_files import save_figure, slug, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from matplotlib.figure import Figure
 
     from fenchel.bench.plan import Plan
     from fenchel.bench.record import Record
     from fenchel.paper import Preset
     from fenchel.paper.comparison import Comparison
-    from fenchel.paper.learned import MetaOutcome
-    from fenchel.paper.planning import PresetPlan
-
-
-def note(text: str) -> None:
-    """A line on standard error."""
-    tell(err, [text])
-
-
-def tell(console: Console, lines: Sequence[str]) -> None:
-    """Lines as they are, without markup."""
-    for line in lines:
-        console.print(Text(line), soft_wrap=True)
-
-
-def slug(title: str) -> str:
-    """A title as a part of a file's name.
-
-    >>> slug("CIFAR-10-C, T = 1")
-    'cifar-10-c-t-1'
-    """
-    return "-".join(re.findall(r"[a-z0-9]+", title.lower()))
-
-
-def write_files(texts: Mapping[Path, str]) -> list[Path]:
-    """Write every text to its file; the files are returned."""
-    from fenchel.files import write_atomically
-
-    for file, text in texts.items():
-        write_atomically(file, text.encode())
-    return list(texts)
-
-
-def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Save the figure in every format, beside one another; the files are returned."""
-    from fenchel.report.style import FORMATS, save
-
-    files = [stem.with_suffix(f".{suffix}") for suffix in FORMATS]
-    for file in files:
-        save(figure, file)
-    return files
-
-
-def reproduce_learned(
-    planned: PresetPlan, where: Path, *, form: str, workers: int | None, device: str
-) -> dict[str, Any]:
-    """Learn, fit, score and draw for every source that is here with all of its data."""
-    from fenchel.paper.learned import LENGTHS, run_tasks, tasks_of
-    from fenchel.progress import progress
-
-    tasks = tasks_of(planned, where, device)
-    note(f"{len(tasks)} tasks: {LENGTHS[planned.scale]}")
-    facts: dict[str, Any] = {"rows": [], "remarks": [], "files": []}
-    if tasks:
-        with progress("tasks", total=len(tasks)) as bar:
-            outcome = run_tasks(tasks, workers=workers or 1, done=lambda task: bar.advance())
-        facts = _conclude(planned, outcome, where, form)
-    tell(out if form == "terminal" else err, planned.missing_lines())
-    return facts
-
-
-def _conclude(planned: PresetPlan, outcome: MetaOutcome, where: Path, form: str) -> dict[str, Any]:
-    """Print tables and verdict; write the rows, the figure and the page."""
-    from fenchel.paper.learned_numbers import (
-        error_table,
-        errors_csv,
-        fit_table,
-        fits_csv,
-        learned_csv,
-        learned_verdict,
-    )
-    from fenchel.paper.learned_page import (
-        learned_grid_figure,
-        learned_protocol,
-        write_learned_page,
-    )
-
-    preset, numbers = planned.preset, learned_csv(outcome)
-    tables = [error_table(outcome, preset.lines), fit_table(outcome)]
-    verdict = learned_verdict(outcome)
-    show_tables(tables, form, numbers)
-    notes = [f"note: {text}" for text in preset.notes]
-    tell(out if form == "terminal" else err, [*verdict, *notes])
-    by_objective, fits = errors_csv(outcome, preset.lines), fits_csv(outcome)
-    texts = {"": numbers, "-errors": by_objective, "-fits": fits}
-    files = write_files(
-        {where / f"{preset.name}{suffix}.csv": text for suffix, text in texts.items()}
-    )
-    files += save_figure(learned_grid_figure(outcome.learned), where / preset.name)
-    page = where / "report.html"
-    write_learned_page(
-        page,
-        tables=tables,
-        learned=outcome.learned,
-        verdict=verdict,
-        protocol=learned_protocol(planned, outcome),
-        notes=preset.notes,
-    )
-    note(f"results: {where}")
-    return {
-        "rows": csv_rows(numbers),
-        "errors": csv_rows(by_objective),
-        "fits": csv_rows(fits),
-        "remarks": [*verdict, *notes],
-        "files": [str(file) for file in (*files, page)],
-    }
+    from fenchel.paper.planning import FoundCheckpoint, PresetPlan
 
 
 LIST = "list"
@@ -196,6 +89,22 @@ def reproduce(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the numbers as JSON instead of a table.")
     ] = False,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            autocompletion=completion.hostile_columns,
+            help="For `hostile`: run this column alone. Repeat for several.",
+        ),
+    ] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--row",
+            autocompletion=completion.hostile_rows,
+            help="For `hostile`: run this row alone. Repeat for several.",
+        ),
+    ] = None,
 ) -> None:
     """Run a table or figure of the paper, on the models and data at hand.
 
@@ -211,10 +120,15 @@ def reproduce(
         fenchel reproduce table-poly --scale cpu --workers 2
 
         fenchel reproduce table-poly --scale smoke --checkpoints runs
+
+        fenchel reproduce hostile --column source --column bn --column default
     """
+    from fenchel.cli.reproduce_hostile import conclude_hostile, planned_hostile, require_hostile
+    from fenchel.cli.reproduce_learned import reproduce_learned
     from fenchel.names import unknown
     from fenchel.paper import PRESETS, SCALES
     from fenchel.paper.comparison import compare
+    from fenchel.paper.planning import plan_preset
 
     if name == LIST:
         _list(as_json)
@@ -225,14 +139,25 @@ def reproduce(
         raise unknown("scale", scale, SCALES)
     form = JSON if as_json else table_format
     where = folder or HOME / name
-    results = store or (folder or HOME) / "results.sqlite"
+    # Hostile streams are published by themselves, so their cells are kept by themselves.
+    stem = name if preset.figure == "hostile" else "results"
+    results = store or (folder or HOME) / f"{stem}.sqlite"
+    hostile = None
+    if columns or rows:
+        require_hostile(preset)
     if name == "fig-gaussian":
         facts = _gaussians(preset, scale, where, form, dry_run)
         if as_json:
             print_json(facts)
         return
-    planned = _planned(preset, scale, checkpoints, pick_device(device))
-    _tell_plan(planned)
+    found = _found(checkpoints)
+    if preset.figure == "hostile":
+        hostile = planned_hostile(preset, scale, found, pick_device(device))
+        planned, chosen = hostile.whole, hostile.plan(columns or (), rows or ())
+    else:
+        planned = plan_preset(preset, scale, found, device=pick_device(device))
+        chosen = planned.plan
+    _tell_plan(planned, chosen)
     failed, facts = 0, {}
     if dry_run:
         tell(err if as_json else out, planned.missing_lines())
@@ -241,10 +166,13 @@ def reproduce(
             planned, where, form=form, workers=workers, device=pick_device(device)
         )
     else:
-        records = _records(planned.plan, results, workers, executor, retry_failed)
-        rows = compare(planned, records)
-        drawn = _draw(planned, rows, records, where)
-        facts = _show(planned, rows, where, form)
+        records = _records(chosen, planned.plan, results, workers, executor, retry_failed)
+        if hostile is not None:
+            facts, drawn = conclude_hostile(hostile, records, where, form), []
+        else:
+            compared = compare(planned, records)
+            drawn = _draw(planned, compared, records, where)
+            facts = _show(planned, compared, where, form)
         failed = sum(record.status == "failed" for record in records.values())
         files = [*facts["files"], *map(str, drawn)]
         facts |= {"failed_cells": failed, "store": str(results), "files": files}
@@ -271,26 +199,22 @@ def _list(as_json: bool) -> None:
     out.print(table)
 
 
-def _planned(
-    preset: Preset, scale: str, checkpoints: Sequence[Path] | None, device: str
-) -> PresetPlan:
+def _found(checkpoints: Sequence[Path] | None) -> tuple[FoundCheckpoint, ...]:
+    """The checkpoints in the places given, or in the usual ones."""
     from fenchel.fetching.home import home
     from fenchel.models import zoo
     from fenchel.models.pretrained import registry as pretrained
-    from fenchel.paper.planning import find_checkpoints, plan_preset
+    from fenchel.paper.planning import find_checkpoints
 
     usual = (zoo.folder(), pretrained.folder(), Path("runs"), home() / "runs")
-    places = checkpoints or [place for place in usual if place.is_dir()]
-    return plan_preset(preset, scale, find_checkpoints(places), device=device)
+    return find_checkpoints(checkpoints or [place for place in usual if place.is_dir()])
 
 
-def _tell_plan(planned: PresetPlan) -> None:
+def _tell_plan(planned: PresetPlan, chosen: Plan) -> None:
     """What is run, at which scale, with which models; on standard error."""
     note(f"{planned.preset.name}: {planned.preset.about}")
     scales = dict.fromkeys(f"{line.scale}" for line in planned.lines)
-    note(
-        f"scale {planned.scale}: {' / '.join(scales)}; {len(planned.plan.jobs)} cells in the sweep"
-    )
+    note(f"scale {planned.scale}: {' / '.join(scales)}; {len(chosen.jobs)} cells in the sweep")
     models = dict.fromkeys(
         f"source: {line.checkpoint.path} ({line.checkpoint.metadata.architecture}, "
         f"{line.checkpoint.metadata.loss})"
@@ -302,9 +226,14 @@ def _tell_plan(planned: PresetPlan) -> None:
 
 
 def _records(
-    plan: Plan, path: Path, workers: int | None, executor: str | None, retry_failed: bool
+    plan: Plan,
+    whole: Plan,
+    path: Path,
+    workers: int | None,
+    executor: str | None,
+    retry_failed: bool,
 ) -> dict[str, Record]:
-    """Run what has no result yet; the records of the whole plan, by key."""
+    """Run what has no result yet; the records of the whole plan, of which it may be a part, by key."""
     from fenchel.bench.driver import run_plan
     from fenchel.bench.executors import make_executor
     from fenchel.bench.store import Store
@@ -315,7 +244,7 @@ def _records(
     with Store(path) as store:
         with make_executor(executor, workers) as pool, make_watcher() as watcher:
             run_plan(plan, store, pool, watcher, retry_failed=retry_failed)
-        return {record.key: record for record in store.records(set(plan.keys))}
+        return {record.key: record for record in store.records(set(whole.keys))}
 
 
 def _show(

@@ -34,6 +34,7 @@ class DatasetEntry:
         provider: who provides it, where there is no recipe to say so.
         by_hand: how to get it otherwise.
         options: what `load` accepts besides split and root, with a short explanation of each.
+        clean: the data set that this one corrupts, where it exists corrupted alone.
     """
 
     what: str
@@ -45,6 +46,7 @@ class DatasetEntry:
     provider: str = ""
     by_hand: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
+    clean: str = ""
 
     @property
     def source(self) -> str:

@@ -7,8 +7,8 @@ size holds one batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from fenchel.data.base import Dataset, Indices, Labels
+from fenchel.data.base import Dataset, Indices
+from fenchel.data.batch import Batch, as_inputs
+from fenchel.data.bursts import DEFAULT_BURSTS, NOTHING, Bursts, among, parse_bursts
 from fenchel.data.corruptions import TEST_CORRUPTIONS
 from fenchel.data.orders import ORDERS, shuffle
 from fenchel.data.registry import DATASETS, load
+from fenchel.data.settings import BURSTS, SETTINGS, Segment, segments_of
 from fenchel.data.shifts import corrupted
 from fenchel.files import digest_of
 from fenchel.names import parse_spec, unknown
 
-SETTINGS: Mapping[str, str] = {
-    "reset": "one shift after the other, the adapter reset before each (the paper's)",
-    "continual": "one shift after the other, never reset",
-    "gradual": "each corruption rises from the lowest severity to the highest and falls again",
-    "mixed": "samples of all shifts shuffled together",
-    "recurring": "one shift after the other, the whole round several times, never reset",
-}
 DEFAULT_BATCH_SIZE = 200
 DEFAULT_ROUNDS = 3
 
@@ -92,48 +88,14 @@ def corruption_shifts(
 
 
 @dataclass(frozen=True)
-class Batch:
-    """One batch: `inputs` for the adapter, the rest for scoring.
+class _Cut:
+    """One batch: which samples of a segment, and how many that show nothing besides."""
 
-    Attributes:
-        inputs: float32 (B, C, H, W) in [0, 1] for images, (B, D) for vectors.
-        number: the number of the batch in the stream, from 0.
-        shift: name of the shift, or "mixed".
-        severity: the severity of the shift; None where there is none, or several.
-        reset: whether the adapter should forget what it learned before this batch.
-    """
-
-    inputs: torch.Tensor
+    segment: Segment
+    begin: int
+    end: int
+    blanks: int
     number: int
-    shift: str
-    severity: int | None
-    reset: bool
-    _labels: Labels = field(repr=False)
-    _members: Indices = field(repr=False)
-    _indices: Indices = field(repr=False)
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def reveal_labels(self) -> torch.Tensor:
-        """int64 (B,): the true classes. For metrics, after the prediction was made."""
-        return torch.from_numpy(self._labels.copy()).to(self.inputs.device)
-
-    def reveal_shifts(self) -> Indices:
-        """int64 (B,): the position in `stream.shifts` of each sample's shift."""
-        return np.array(self._members)
-
-    def reveal_indices(self) -> Indices:
-        """int64 (B,): the index of each sample in the data set of its shift."""
-        return np.array(self._indices)
-
-
-@dataclass(frozen=True)
-class _Segment:
-    """Shifts that are presented together: one, or all of them in the mixed setting."""
-
-    members: tuple[int, ...]  # positions in stream.shifts
-    reset: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +104,11 @@ class Stream:
 
     Attributes:
         shifts: what is streamed; all of one input shape and number of classes.
-        setting: reset, continual, gradual, mixed or recurring; see `SETTINGS`.
+        setting: reset, continual, gradual, mixed, recurring, bursts or clean-then-shift-then-clean, which
+            takes the first shift for the clean data; see `SETTINGS`.
         rounds: how often a recurring stream goes through all shifts.
+        bursts: what interrupts a stream of that setting: `noise:share=0.2` or `black:every=5,length=2`, in
+            batches; see `fenchel.data.bursts`.
         order: shuffled, sorted, dirichlet or stored; see `fenchel.data.orders`.
         batch_size: samples per batch; the last batch of a shift may be smaller.
         seed: decides the order, and nothing else does: every shift has the same one.
@@ -160,6 +125,7 @@ class Stream:
     shifts: Sequence[Shift]
     setting: str = "reset"
     rounds: int = DEFAULT_ROUNDS
+    bursts: str = DEFAULT_BURSTS
     order: str = "shuffled"
     batch_size: int = DEFAULT_BATCH_SIZE
     seed: int = 0
@@ -190,33 +156,31 @@ class Stream:
                     f"{self.shifts[0].name} has {(first.shape, len(first.classes))}, "
                     f"{shift.name} has {theirs}."
                 )
-        _ = self._segments  # the gradual setting may refuse its severities
+        _ = self._segments  # a setting may refuse its shifts
+        if self._bursts and not first.is_images:
+            raise ValueError(
+                f"bursts are of images; {first.name} has vectors of shape {first.shape}. Take another "
+                "setting."
+            )
 
     def __len__(self) -> int:
         """The number of batches."""
-        lengths = [len(self._places(segment)[0]) for segment in self._segments]
-        return sum(-(-length // self.batch_size) for length in lengths)
+        return sum(1 for _ in self._cuts())
 
     @property
     def samples(self) -> int:
-        """The number of samples, all shifts together."""
-        return sum(len(self._places(segment)[0]) for segment in self._segments)
+        """The number of samples, all shifts together, with those that show nothing."""
+        return sum(cut.end - cut.begin + cut.blanks for cut in self._cuts())
 
     def __iter__(self) -> Iterator[Batch]:
-        number = 0
-        for segment in self._segments:
-            members, indices = self._places(segment)
-            for begin in range(0, len(indices), self.batch_size):
-                chosen = slice(begin, begin + self.batch_size)
-                reset = segment.reset and begin == 0
-                yield self._batch(segment, members[chosen], indices[chosen], number, reset)
-                number += 1
+        return (self._batch(cut, *places) for cut, *places in self._blocks())
 
     def record(self) -> dict[str, Any]:
         """The protocol as plain facts, with a digest of the order, for a results store."""
         return {
             "setting": self.setting,
             **({"rounds": self.rounds} if self.setting == "recurring" else {}),
+            **({"bursts": str(self._bursts)} if self._bursts else {}),
             "order": self.order,
             "concentration": self.concentration if self.order == "dirichlet" else None,
             "seed": self.seed,
@@ -230,37 +194,47 @@ class Stream:
     @cached_property
     def order_digest(self) -> str:
         """A hash of which sample of which shift comes when."""
+        if self._bursts:  # which depend on how samples are cut into batches
+            return digest_of(*(part for _, *places in self._blocks() for part in places))
         return digest_of(*(part for segment in self._segments for part in self._places(segment)))
 
     @cached_property
-    def _segments(self) -> tuple[_Segment, ...]:
-        everything = tuple(range(len(self.shifts)))
-        if self.setting == "mixed":
-            return (_Segment(everything, reset=True),)
-        positions = self._ramp() if self.setting == "gradual" else list(everything)
-        if self.setting == "recurring":
-            positions = positions * self.rounds
-        every = self.setting == "reset"
-        return tuple(_Segment((k,), reset=every or n == 0) for n, k in enumerate(positions))
+    def _segments(self) -> tuple[Segment, ...]:
+        return segments_of(self.setting, self.shifts, self.rounds)
 
-    def _ramp(self) -> list[int]:
-        """Each corruption's shifts from weak to strong and back: 1 2 3 4 5 4 3 2 1."""
-        groups: dict[str, list[int]] = {}
-        for position, shift in enumerate(self.shifts):
-            groups.setdefault(shift.name, []).append(position)
-        ramp: list[int] = []
-        for name, positions in groups.items():
-            severities = [self.shifts[k].severity for k in positions]
-            if None in severities or len(set(severities)) < 2:
-                raise ValueError(
-                    f"the gradual setting needs several severities of each corruption; {name} has "
-                    f"{severities}. Pass severities=(1, 2, 3, 4, 5)."
-                )
-            rising = sorted(positions, key=lambda k: self.shifts[k].severity or 0)
-            ramp += [*rising, *rising[-2::-1]]
-        return ramp
+    @cached_property
+    def _bursts(self) -> Bursts | None:
+        return parse_bursts(self.bursts) if self.setting == BURSTS else None
 
-    def _places(self, segment: _Segment) -> tuple[Indices, Indices]:
+    def _cuts(self) -> Iterator[_Cut]:
+        """Where segments are cut into batches; no label is looked at."""
+        number = 0
+        for segment in self._segments:
+            sizes = [len(self.shifts[k].dataset) for k in segment.members]
+            length = sum(sizes if self.limit is None else (min(self.limit, n) for n in sizes))
+            begin = 0
+            while begin < length:
+                blanks = self._bursts.count(number, self.batch_size) if self._bursts else 0
+                room = self.batch_size - blanks
+                end = min(begin + room, length)
+                if end < begin + room:  # the last batch of a shift keeps the share of a full one
+                    blanks = round(blanks * (end - begin) / room)
+                yield _Cut(segment, begin, end, blanks, number)
+                begin, number = end, number + 1
+
+    def _blocks(self) -> Iterator[tuple[_Cut, Indices, Indices]]:
+        """For each sample of every batch: its shift and its index there, `NOTHING` if it shows nothing."""
+        places: tuple[Indices, Indices] | None = None
+        for cut in self._cuts():
+            if places is None or cut.begin == 0:
+                places = self._places(cut.segment)
+            members, indices = (part[cut.begin : cut.end] for part in places)
+            if cut.blanks:
+                indices = among(indices, cut.blanks, self.seed, cut.number)
+                members = np.full(len(indices), cut.segment.members[0], np.int64)
+            yield cut, members, indices
+
+    def _places(self, segment: Segment) -> tuple[Indices, Indices]:
         """For each sample of a segment, in order: its shift and its index there."""
         chosen = [self._subset(len(self.shifts[k].dataset)) for k in segment.members]
         counts = [len(indices) for indices in chosen]
@@ -278,35 +252,29 @@ class Stream:
             return np.arange(count)
         return np.sort(shuffle(self.seed, count)[: self.limit])
 
-    def _batch(
-        self, segment: _Segment, members: Indices, indices: Indices, number: int, reset: bool
-    ) -> Batch:
+    def _batch(self, cut: _Cut, members: Indices, indices: Indices) -> Batch:
         first = self.shifts[members[0]].dataset
-        inputs = np.empty((len(indices), *first.shape), np.uint8 if first.is_images else np.float32)
-        labels = np.empty(len(indices), np.int64)
-        for member in np.unique(members):
-            rows = np.flatnonzero(members == member)
+        size = len(indices)
+        inputs = np.empty((size, *first.shape), np.uint8 if first.is_images else np.float32)
+        labels = np.full(size, NOTHING, np.int64)
+        shown = indices != NOTHING
+        for member in np.unique(members[shown]):
+            rows = np.flatnonzero((members == member) & shown)
             dataset = self.shifts[member].dataset
             inputs[rows] = dataset.read(indices[rows])
             labels[rows] = dataset.labels[indices[rows]]
-        alone = self.shifts[segment.members[0]] if len(segment.members) == 1 else None
+        if self._bursts and not shown.all():
+            shape = (size - int(shown.sum()), *first.shape)
+            inputs[~shown] = self._bursts.images(shape, self.seed, cut.number)
+        together = cut.segment.members
+        alone = self.shifts[together[0]] if len(together) == 1 else None
         return Batch(
             inputs=as_inputs(inputs, self.device),
-            number=number,
+            number=cut.number,
             shift=alone.name if alone else "mixed",
             severity=alone.severity if alone else None,
-            reset=reset,
+            reset=cut.segment.reset and cut.begin == 0,
             _labels=labels,
             _members=members,
             _indices=indices,
         )
-
-
-def as_inputs(
-    inputs: np.ndarray[Any, np.dtype[Any]], device: str | torch.device = "cpu"
-) -> torch.Tensor:
-    """What a model takes: uint8 (B, H, W, C) to float32 (B, C, H, W) in [0, 1]; vectors as is."""
-    tensor = torch.from_numpy(inputs).to(device)
-    if tensor.dtype != torch.uint8:
-        return tensor
-    return tensor.permute(0, 3, 1, 2).to(torch.float32).div_(255).contiguous()

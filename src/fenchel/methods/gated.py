@@ -31,6 +31,19 @@ def cosine(p: Tensor, mean: Tensor) -> Tensor:
     return found
 
 
+def scaled(values: Tensor) -> Tensor:
+    """Values mapped to [0, 1] by their extremes; zeros if they are all the same."""
+    low, high = values.amin(), values.amax()
+    return (values - low) / torch.where(high > low, high - low, torch.ones_like(high))
+
+
+def sure_and_different(different: Tensor, sure: Tensor, sharpness: float) -> Tensor:
+    """exp(d c / sharpness), with d and c scaled within the batch; 0 where d is below the batch's mean."""
+    different = scaled(different)
+    weights = (different * scaled(sure) / sharpness).exp()
+    return torch.where(different < different.mean(), 0.0, weights)
+
+
 def mean_of_kept(mean: Tensor, p: Tensor, kept: Tensor, momentum: float) -> Tensor:
     """The mean prediction with that of the kept samples mixed in; zeros mean that there is none yet."""
     mask = kept.unsqueeze(-1).to(p.dtype)

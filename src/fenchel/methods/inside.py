@@ -81,12 +81,7 @@ class EntropyMethod(Method, ABC):
         return self._with_objective(loss, type(self).__name__, None)
 
     def _with_objective(self, loss: Loss | None, title: str, temperature: float | None) -> Self:
-        if loss is not None and not isinstance(loss.labels, OneOfMany):
-            raise ValueError(
-                f"method {title!r} judges samples by the entropy of a softmax over classes; {loss!r} has "
-                "labels of another kind (several at once, or a sign). Use method='conjugate', 'entropy', "
-                "'hard' or 'soft'."
-            )
+        self._require_classes(loss, title)
         found = self.objective
         if isinstance(found, str):
             found = self._named(found, loss, title)
@@ -103,6 +98,15 @@ class EntropyMethod(Method, ABC):
         if temperature is not None:
             found = dataclasses.replace(found, temperature=temperature)
         return dataclasses.replace(self, objective=found)
+
+    def _require_classes(self, loss: Loss | None, title: str) -> None:
+        """Refuse losses whose labels are not one class out of many."""
+        if loss is not None and not isinstance(loss.labels, OneOfMany):
+            raise ValueError(
+                f"method {title!r} judges samples by the entropy of a softmax over classes; {loss!r} has "
+                "labels of another kind (several at once, or a sign). Use method='conjugate', 'entropy', "
+                "'hard' or 'soft'."
+            )
 
     def _named(self, spec: str, loss: Loss | None, title: str) -> Objective:
         name, options = parse_spec(self.published_objective if spec == PUBLISHED else spec)

@@ -14,7 +14,7 @@ from fenchel.adapters.passes import Passes
 from fenchel.adapters.state import State, Tensors
 from fenchel.facts import Cost, Published
 from fenchel.losses import CrossEntropy, LabelSmoothing, Loss
-from fenchel.methods.gated import cosine
+from fenchel.methods.gated import cosine, sure_and_different
 from fenchel.methods.inside import EntropyMethod, probabilities, softmax_entropy
 from fenchel.names import register
 from fenchel.objectives import Objective
@@ -118,22 +118,14 @@ class Roid(EntropyMethod, KnowsPixels):
     def weights(self, logits: Tensor, mean: Tensor) -> Tensor:
         """How much every sample counts, by how different and how sure its prediction is."""
         cool = self.cooled(logits)
-        different = scaled(1 - cosine(probabilities(cool), mean))
-        sure = scaled(-softmax_entropy(cool))
-        weights = (different * sure / self.sharpness).exp()
-        return torch.where(different < different.mean(), 0.0, weights)
+        different = 1 - cosine(probabilities(cool), mean)
+        return sure_and_different(different, -softmax_entropy(cool), self.sharpness)
 
     def _view(self, passes: Passes, batch: Inputs) -> Inputs | None:
         if not self.consistency:
             return None
         change = partial(strong_view, generator=passes.generator)
         return batch.with_samples(self.changed(batch.samples(), change))
-
-
-def scaled(values: Tensor) -> Tensor:
-    """Values mapped to [0, 1] by their extremes; zeros if they are all the same."""
-    low, high = values.amin(), values.amax()
-    return (values - low) / torch.where(high > low, high - low, torch.ones_like(high))
 
 
 def disagreement(one: Tensor, other: Tensor) -> Tensor:

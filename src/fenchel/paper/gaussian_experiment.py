@@ -172,6 +172,7 @@ def _accuracy_curve(
         method=method,
         optimizer=SGD(learning_rate=settings.learning_rate, momentum=settings.momentum),
         parameters=settings.parameters,
+        protect=False,
     )
     with torch.no_grad():
         curve = [_accuracy(model(points), signs)]

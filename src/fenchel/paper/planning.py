@@ -128,8 +128,8 @@ def plan_preset(
     0
     """
     can_open = cache(
-        _can_open
-    )  # lines share data, and listing the files of ImageNet-C takes a while
+        can_open_shift
+    )  # lines share data, and listing ImageNet-C's files takes a while
     lines = tuple(
         _plan_line(
             line,
@@ -154,7 +154,7 @@ def _plan_line(
 ) -> LinePlan:
     """`learned`: no sweep, but the validation corruptions are needed besides the test ones."""
     checkpoint = _choose(line.source, checkpoints)
-    missing = [] if checkpoint else [_missing_checkpoint(line.source, scale)]
+    missing = [] if checkpoint else [missing_checkpoint(line.source, scale)]
     if checkpoint and scale.retuned and (tuned := checkpoint.tuned(line.tuning)):
         metadata = checkpoint.metadata
         line = line.with_settings_of(tuned, metadata.architecture, metadata.loss)
@@ -164,7 +164,7 @@ def _plan_line(
         chosen = _shifts(line.data, part.corruptions, part.severities)
     present = [source for source in chosen if can_open(source)]
     if len(present) < len(chosen):
-        missing.append(_missing_data(line.data, len(chosen) - len(present), len(chosen)))
+        missing.append(missing_data(line.data, len(chosen) - len(present), len(chosen)))
     plan, joined = EMPTY, line.stream.joins_shifts
     if joined and len(present) < len(wanted):
         present = []  # a stream is whole or it is another one
@@ -210,7 +210,8 @@ def _choose(source: SourceModel, checkpoints: Sequence[FoundCheckpoint]) -> Foun
     )
 
 
-def _can_open(source: ShiftSource) -> bool:
+def can_open_shift(source: ShiftSource) -> bool:
+    """Whether the files of a shift are here."""
     try:
         source.open()
     except OSError:
@@ -231,14 +232,16 @@ def _choices(data: str, present: Sequence[ShiftSource], limit: int | None) -> li
     ]
 
 
-def _missing_checkpoint(source: SourceModel, scale: Scale) -> Missing:
+def missing_checkpoint(source: SourceModel, scale: Scale) -> Missing:
+    """A network that is not here, and how to train one."""
     what = f"a checkpoint trained on {parse_spec(source.data)[0]} with {source.loss}"
     if source.pretrained:
         what = f"the published network {source.pretrained}"
     return Missing(what, source.command(scale.name))
 
 
-def _missing_data(data: str, absent: int, wanted: int) -> Missing:
+def missing_data(data: str, absent: int, wanted: int) -> Missing:
+    """Shifts that are not here, and how to get them."""
     name = parse_spec(data)[0]
     entry = DATASETS[name]
     ways = [f"fenchel data fetch {name}"] if entry.recipe else []

@@ -194,6 +194,12 @@ STREAMS: Mapping[str, Scale] = {
     "smoke": Scale(name="smoke", limit=20, batch_size=20, seeds=(0,)),
 }
 """Scales of methods by streams, of which there are many."""
+HOSTILE: Mapping[str, Scale] = {
+    "full": Scale(name="full", limit=None, batch_size=100, seeds=(0, 1, 2)),
+    "cpu": Scale(name="cpu", limit=1000, batch_size=100, seeds=(0, 1, 2)),
+    "smoke": Scale(name="smoke", limit=20, batch_size=5, seeds=(0,)),
+}
+"""Scales of hostile streams. Some take a multiple of these images, and some have batches of their own."""
 LARGE_IMAGES: Mapping[str, Scale] = {
     "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
     "cpu": Scale(name="cpu", limit=1000, batch_size=64, seeds=(0,)),
@@ -237,6 +243,7 @@ _SCALES_BY_NAME: Mapping[str, Mapping[str, Scale]] = {
     "digits": DIGITS,
     "learned": LEARNED,
     "streams": STREAMS,
+    "hostile": HOSTILE,
 }
 
 
@@ -297,6 +304,7 @@ ORDER = (
     "fig-gaussian",
     "fig-meta",
     "streams",
+    "hostile",
 )
 """The order in which `fenchel reproduce list` shows the presets."""
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from fenchel.bench.record import Record
+from fenchel.bench.record import Cell, Record
 from fenchel.report.layout import Layout, TableEntry, to_csv
 from fenchel.report.results import Results, Section
+
+OPEN = "default"
+"""A setting that a protected run leaves to `fenchel.adapt`."""
 
 
 def significance_table(section: Section, reference: str) -> Layout | None:
@@ -75,11 +78,13 @@ def protocol_of(section: Section) -> dict[str, str]:
     return {
         "data": f"{cell.data}; {'; '.join(filter(None, origins))}",
         "model": f"{cell.architecture}, trained with {cell.loss}, digest {cell.model_digest[:12]}",
-        "stream": f"{cell.setting}, {cell.order} order, batches of {cell.batch_size}",
+        "stream": f"{_setting(cell)}, {cell.order} order, batches of {cell.batch_size}",
         "images": "all" if cell.limit is None else f"a random {cell.limit:,} of each shift",
         "score": cell.metric,
-        "prediction": ", ".join(sorted({f"{r.cell.predict} the update" for r in records})),
-        "statistics": ", ".join(sorted({str(r.cell.statistics) for r in records})),
+        "prediction": ", ".join(
+            sorted({f"{r.cell.predict} the update" if r.cell.predict else OPEN for r in records})
+        ),
+        "statistics": ", ".join(sorted({str(r.cell.statistics or OPEN) for r in records})),
         "seeds": ", ".join(map(str, sorted({r.cell.seed for r in records}))),
         "hyper-parameters": ", ".join(selections),
         "versions": "; ".join(
@@ -89,6 +94,11 @@ def protocol_of(section: Section) -> dict[str, str]:
             )
         ),
     }
+
+
+def _setting(cell: Cell) -> str:
+    """`continual`, or `bursts (noise:share=0.2)`."""
+    return f"{cell.setting} ({cell.bursts})" if cell.bursts else cell.setting
 
 
 def numbers_table(results: Results) -> Layout:
@@ -104,7 +114,8 @@ def numbers_table(results: Results) -> Layout:
 
 def _number_row(record: Record, results: Results) -> tuple[TableEntry, ...]:
     cell = record.cell
-    options = ", ".join(f"{name}={value}" for name, value in cell.options.items())
+    given = {**cell.options, **({"protect": cell.protect} if cell.protect else {})}
+    options = ", ".join(f"{name}={value}" for name, value in given.items())
     return (
         TableEntry(cell.data),
         TableEntry(cell.shift_title),
@@ -115,8 +126,8 @@ def _number_row(record: Record, results: Results) -> tuple[TableEntry, ...]:
         _number(cell.temperature),
         TableEntry(options or "-"),
         _number(cell.steps),
-        TableEntry(cell.predict),
-        TableEntry(str(cell.statistics)),
+        TableEntry(cell.predict or OPEN),
+        TableEntry(str(cell.statistics or OPEN)),
         TableEntry("yes" if cell.episodic else "no"),
         TableEntry(cell.loss),
         TableEntry(f"{cell.architecture} {cell.model_digest[:8]}"),

@@ -25,6 +25,7 @@ SECTION_FIELDS = (
     "model_digest",
     "setting",
     "rounds",
+    "bursts",
     "order",
     "concentration",
     "batch_size",
@@ -40,6 +41,7 @@ CONFIGURATION_FIELDS = (
     "statistics",
     "parameters",
     "episodic",
+    "protect",
     "options",
 )
 _SHORT = {"optimizer": "", "learning_rate": "rate ", "temperature": "T "}

@@ -165,5 +165,6 @@ for _name, _recipe_of in _RECIPES.items():
             recipe=_recipe_of,
             by_hand=f"Or make it from {CLEAN[_name]}: 'fenchel data make {_name}'.",
             options=CORRUPTED_OPTIONS,
+            clean=CLEAN[_name],
         ),
     )

@@ -138,5 +138,6 @@ DATASETS.add(
         recipe=Retrieval(source="zenodo.org record 2235448", files=FILES),
         by_hand=f"Or make it from {CLEAN}: 'fenchel data make {NAME}'; {NAME}:on-the-fly needs no files.",
         options=CORRUPTED_OPTIONS,
+        clean=CLEAN,
     ),
 )

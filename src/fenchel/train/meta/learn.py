@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from fenchel.adapters import Adapter, Inputs, Settings
-from fenchel.data.stream import Batch, Shift, Stream
+from fenchel.data.batch import Batch
+from fenchel.data.stream import Shift, Stream
 from fenchel.methods import Descent
 from fenchel.objectives import LearnedObjective, LossNetwork
 from fenchel.train import state
@@ -85,6 +86,7 @@ class Learner:
                 method=Descent(objective=LearnedObjective(self.network)),
                 optimizer=self.recipe.optimizer,
                 predict="before",  # the prediction is not needed, and this one costs nothing
+                protect=False,
             ),
         )
         self.task_loss = TASK_LOSSES[self.recipe.task_loss]

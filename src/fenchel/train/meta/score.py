@@ -57,6 +57,7 @@ class Scoring:
                 method="bn" if objective is None else None,
                 objective=objective,
                 optimizer=self.optimizer,
+                protect=False,
             )
         stream = Stream(
             shifts=[shift], batch_size=self.batch_size, seed=self.seed, device=self.device

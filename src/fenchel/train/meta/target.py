@@ -148,7 +148,7 @@ def source_logits(
     """Logits (about `samples`, classes) of the source under the statistics of the batch: those that
     adaptation starts from.
     """
-    adapter = adapt(source.model.to(device), method="bn")
+    adapter = adapt(source.model.to(device), method="bn", protect=False)
     images = sum(len(shift.dataset) for shift in shifts)
     stream = Stream(
         shifts=shifts, setting="mixed", batch_size=min(batch_size, images), device=device

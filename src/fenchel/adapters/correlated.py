@@ -1,0 +1,93 @@
+"""Labels that come in runs: noticed by the predictions themselves, and made use of in the output.
+
+If the classes of successive images are independent, the predicted classes of a batch of n spread about those
+of the whole stream by 1 / n of their variance. In a stream that is sorted by class, batches differ by nearly
+all of it. That share is the correlation: 0 for independent labels, 1 for batches of one class each.
+
+Where it is high, the classes of a batch are known better than those of one image: the output is multiplied
+by the batch's class frequencies, which expectation-maximisation finds from the predictions (Saerens et al.,
+"Adjusting the Outputs of a Classifier to New a Priori Probabilities", Neural Computation 2002).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fenchel.adapters.state import Tensors
+from fenchel.adapters.suited import INDEPENDENT
+
+WINDOW, RECENT = 1000.0, 64.0
+"""Samples by which the classes of the stream are known, and those of the present."""
+SMOOTHING = 0.3
+"""The weight of a batch in the correlation."""
+CERTAIN = 3.0
+"""Batches count fully until their classes vary by so many times what independent ones do."""
+NOTICED, STRONG = 0.05, 0.15
+"""The correlation at which the output begins to be corrected, and that at which it is so in full."""
+STEPS, PRIOR_WEIGHT, LEAST = 10, 0.03, 1e-8
+"""Steps of expectation-maximisation, samples per class that are there beforehand, the least probability."""
+REMEMBERED = 16.0
+"""Samples that the class frequencies of earlier small batches stand for."""
+
+CLASSES, CLASS_SAMPLES = "classes", "class_samples"
+LATELY, LATELY_SAMPLES = "recent_classes", "recent_class_samples"
+CORRELATION, PRIOR = "correlation", "class_prior"
+
+
+def with_classes(seen: Tensors, p: Tensor) -> Tensors:
+    """What is known after a batch of predictions (samples, classes): how correlated the labels are."""
+    size = len(p)
+    batch = torch.nn.functional.one_hot(p.argmax(-1), p.shape[-1]).to(p.dtype).mean(0)
+    if CLASSES not in seen:
+        zero = p.new_zeros(())
+        return {
+            **seen,
+            CLASSES: batch,
+            CLASS_SAMPLES: zero + size,
+            LATELY: batch,
+            LATELY_SAMPLES: zero + min(size, RECENT),
+            CORRELATION: zero,
+            PRIOR: torch.full_like(batch, 1 / len(batch)),
+            INDEPENDENT: zero + 1,
+        }
+    all_classes, samples = seen[CLASSES], seen[CLASS_SAMPLES]
+    recent, before = seen[LATELY], seen[LATELY_SAMPLES]
+    enough = size >= RECENT
+    recent = batch if enough else torch.lerp(recent, batch, size / (size + before))
+    together = torch.lerp(all_classes, batch, size / (size + samples))
+    variance = (together * (1 - together)).sum()
+    found = (recent - all_classes).square().sum() / variance.clamp_min(1e-6)
+    weight = SMOOTHING if enough else size / (size + 3 * RECENT)
+    correlation = torch.lerp(seen[CORRELATION], found.clamp(max=1), weight)
+    many = float(size) if enough else (before + size).clamp(max=RECENT)
+    varied = many * torch.maximum(correlation, found)
+    return {
+        **seen,
+        CLASSES: together,
+        CLASS_SAMPLES: (samples + size).clamp(max=WINDOW),
+        LATELY: recent,
+        LATELY_SAMPLES: (before + size).clamp(max=RECENT),
+        CORRELATION: correlation,
+        INDEPENDENT: (CERTAIN / varied.clamp_min(1e-9)).clamp(max=1),
+    }
+
+
+def corrected(seen: Tensors, logits: Tensor, p: Tensor) -> tuple[Tensors, Tensor]:
+    """The logits with the class frequencies of the batch, as far as labels are correlated.
+
+    The logarithm of the frequencies belongs to that of the probabilities `p`. Where labels are independent
+    the logits are returned as they are, bit for bit.
+    """
+    strength = ((seen[CORRELATION] - NOTICED) / (STRONG - NOTICED)).clamp(0, 1)
+    log_p = p.clamp_min(LEAST).log()
+    classes = p.shape[-1]
+    remembered = 0.0 if len(p) >= RECENT else REMEMBERED
+    earlier = seen[PRIOR] * remembered + PRIOR_WEIGHT
+    prior = seen[PRIOR] if remembered else torch.full_like(seen[PRIOR], 1 / classes)
+    for _ in range(STEPS):
+        responsible = (log_p + prior.log()).softmax(-1).sum(0) + earlier
+        prior = responsible / responsible.sum()
+    new = log_p + strength * (prior * classes).log()
+    logits = torch.where(strength > 0, new.to(logits.dtype), logits)
+    return {**seen, PRIOR: prior}, logits

@@ -1,0 +1,251 @@
+"""Statistics that suit the batch: the stream's where a layer's input has moved, the source's where not.
+
+Every batch-normalisation layer keeps running statistics of the stream. A batch enters them by its share of
+the samples that they stand for: all of them for a first batch, few after many. What they stand for is
+forgotten when the stream changes, which the variances in the first layer tell: other classes leave them
+nearly as they are, another kind of image does not. Samples of correlated labels count as fewer, since they
+repeat one another.
+
+A layer is normalised by a mix of the two: source + shift * (stream - source). With d the squared distance
+of the stream's statistics from the source's, relative to the source's variance, and b the share of the
+variance that lies between images,
+
+    shift = 1 - (TOLERANCE + CAUTION * b / samples) / d,   at least 0, and exactly 1 where d >= FAR
+
+(James and Stein's estimate, with a tolerance): what is near the source, or known from few images alone,
+is the source's; what is far is the batch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fenchel.adapters.normalization import batch_norm_layers
+from fenchel.adapters.state import Tensors, all_finite
+
+TOLERANCE = 0.03
+"""A squared distance that is no shift: networks do not mind it, and test images have it too."""
+CAUTION = 4.0
+"""How many times what chance alone makes of so many samples is no shift either."""
+FAR = 1.0
+"""A squared distance beyond which nothing of the source's statistics is left."""
+MEMORY = 1000.0
+"""Samples that running statistics stand for at most, so that a slow drift is followed."""
+CHANGE, FORGETTING = 0.1, 8.0
+"""A distance in the first layer's variances from which on the past is forgotten, and how fast."""
+RECENT = 64.0
+"""Samples whose variances are compared with the past: more than one small batch."""
+FLOOR = 0.03
+"""Channels with less than this share of the layer's mean variance count as having that much."""
+BETWEEN = 0.2
+"""The share of the variance between images, until a batch of several shows it."""
+
+SAMPLES, RECENT_VARIANCE, RECENT_SAMPLES = "samples", "recent_variance", "recent_samples"
+CHANGED, INDEPENDENT = "changed", "independent"
+_MEAN, _VARIANCE = "running_mean", "running_var"
+
+
+def suited_layers(model: nn.Module) -> dict[str, _BatchNorm]:
+    """The layers whose statistics can be suited to a batch: those that have the source's."""
+    return {
+        f"{name}." if name else "": layer
+        for name, layer in batch_norm_layers(model).items()
+        if layer.running_mean is not None and layer.running_var is not None
+    }
+
+
+@dataclass
+class Meeting:
+    """What a pass makes of a batch: the statistics it is normalised by, and what is known after it."""
+
+    before: Tensors
+    statistics: Tensors = field(default_factory=dict)
+    seen: Tensors = field(default_factory=dict)
+    weight: Tensor | None = None
+    """How much the batch counts beside what was seen before."""
+
+    def known(self, name: str, otherwise: Tensor) -> Tensor:
+        """What was known before the batch."""
+        return self.before.get(name, otherwise)
+
+
+class Suiting:
+    """The suited layers of a skeleton. In `meeting` a pass lets its batch decide; else nothing changes."""
+
+    def __init__(self, twin: nn.Module, source: Mapping[str, Tensor]) -> None:
+        self._source = source
+        self._meeting: Meeting | None = None
+        for prefix, layer in suited_layers(twin).items():
+            layer.register_forward_pre_hook(partial(self._before_layer, prefix))
+
+    @contextmanager
+    def meeting(self, before: Tensors) -> Iterator[Meeting]:
+        """In the block, one pass over a batch that enters the statistics; `before` is what was seen."""
+        self._meeting = met = Meeting(before)
+        try:
+            yield met
+        finally:
+            self._meeting = None
+
+    def _before_layer(
+        self, prefix: str, layer: _BatchNorm, inputs: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...] | None:
+        met = self._meeting
+        if met is None or f"{prefix}{_MEAN}" in met.statistics:
+            return None  # nothing is decided, or a layer runs a second time in one pass
+        first, *others = inputs
+        with torch.no_grad():
+            share, mean = self._decided(met, prefix, layer, first.detach())
+        # functional_call puts the layer's own tensors back.
+        layer.running_mean = met.statistics[f"{prefix}{_MEAN}"]
+        layer.running_var = met.statistics[f"{prefix}{_VARIANCE}"]
+        if torch.is_grad_enabled() and first.requires_grad:
+            used = (layer.running_mean, layer.running_var)
+            first = cast(Tensor, _ThroughBatch.apply(first, mean, *used, share, layer.eps))
+        return first, *others
+
+    def _decided(
+        self, met: Meeting, prefix: str, layer: _BatchNorm, x: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Enter the batch into the statistics of a layer; its share in those used, and its mean."""
+        source_mean = self._source[f"{prefix}{_MEAN}"]
+        source_variance = self._source[f"{prefix}{_VARIANCE}"]
+        mean, variance = moments(x, source_mean.dtype)
+        old_mean = met.known(f"{prefix}{_MEAN}", source_mean)
+        old_variance = met.known(f"{prefix}{_VARIANCE}", source_variance)
+        if met.weight is None:
+            _count_in(met, len(x), variance, old_variance, layer.eps)
+        weight, samples = cast(Tensor, met.weight), met.seen[SAMPLES]
+        apart = mean - old_mean
+        stream_mean = old_mean + weight * apart
+        within = torch.lerp(old_variance, variance, weight)
+        stream_variance = within + weight * (1 - weight) * apart.square()
+        floor = layer.eps + FLOOR * source_variance.mean()
+        between = met.known(f"{prefix}between", weight.new_tensor(BETWEEN))
+        if len(x) > 1:
+            images = x.to(mean.dtype).flatten(2).mean(-1) if x.ndim > 2 else x.to(mean.dtype)
+            latest = (images.var(0) / (source_variance + floor)).mean()
+            between = torch.lerp(between, latest, min(1.0, len(x) / (2 * RECENT)))
+        moved = ((stream_mean - source_mean).square() / (source_variance + floor)).mean()
+        distance = moved + relative(stream_variance, source_variance, floor) / 2
+        shift = shifted(distance, TOLERANCE + CAUTION * between / samples)
+        met.seen |= {
+            f"{prefix}{_MEAN}": stream_mean,
+            f"{prefix}{_VARIANCE}": stream_variance,
+            f"{prefix}between": between,
+        }
+        met.statistics |= {
+            f"{prefix}{_MEAN}": torch.lerp(source_mean, stream_mean, shift),
+            f"{prefix}{_VARIANCE}": torch.lerp(source_variance, stream_variance, shift),
+        }
+        return weight * shift, mean
+
+
+def _count_in(met: Meeting, size: int, variance: Tensor, old: Tensor, eps: float) -> None:
+    """Decide, in the first layer to run, how much the batch counts in all of them."""
+    zero = variance.new_zeros(())
+    samples, recent = met.known(SAMPLES, zero), met.known(RECENT_SAMPLES, zero)
+    weight = size / (size + recent.clamp(max=RECENT)) if size < RECENT else torch.ones_like(zero)
+    latest = torch.lerp(met.known(RECENT_VARIANCE, variance), variance, weight)
+    change = relative(latest, old, eps + FLOOR * old.mean())
+    change = torch.where(samples > 0, change, zero)
+    kept = samples * torch.exp(-FORGETTING * (change - CHANGE).clamp_min(0))
+    count = (size * met.known(INDEPENDENT, torch.ones_like(zero))).clamp_min(1)
+    met.weight = count / (count + kept)
+    met.seen |= {
+        SAMPLES: (kept + count).clamp(max=MEMORY),
+        RECENT_VARIANCE: latest,
+        RECENT_SAMPLES: (recent + size).clamp(max=RECENT),
+        CHANGED: change,
+    }
+
+
+def relative(one: Tensor, other: Tensor, floor: Tensor | float) -> Tensor:
+    """How far two variances are apart: about the mean of log(one / other)², and at most 4."""
+    return 4 * ((one - other) / (one + other + 2 * floor)).square().mean()
+
+
+def shifted(distance: Tensor, chance: Tensor) -> Tensor:
+    """The share of the stream's statistics: 0 up to `chance`, 1 from `FAR` on."""
+    chance = chance.clamp(max=FAR / 2)
+    return ((1 - chance / distance.clamp_min(1e-12)) / (1 - chance / FAR)).clamp(0, 1)
+
+
+def moments(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The mean of every channel, and the variance as batch normalisation has it (over n, not n - 1)."""
+    x = x.to(torch.promote_types(x.dtype, dtype))
+    count = x.numel() // max(1, x.shape[1])
+    if x.device.type != "cpu" or count < 2:
+        axes = [axis for axis in range(x.ndim) if axis != 1]
+        variance, mean = torch.var_mean(x, axes, correction=0)
+        return mean, variance
+    # Several times as fast on a CPU as torch.var_mean over these axes. With the momentum 1, the running
+    # variance is that of the batch, over n - 1.
+    mean, variance = x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
+    torch.batch_norm_update_stats(x, mean, variance, 1.0)
+    return mean, variance * ((count - 1) / count)
+
+
+def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, Tensors]:
+    """The statistics and what was seen after a batch, or as before where anything is not finite."""
+    if not met.statistics:
+        return statistics, seen
+    fine = all_finite((*met.statistics.values(), *met.seen.values()))
+    return (
+        {
+            name: torch.where(fine, value, statistics[name])
+            for name, value in met.statistics.items()
+        },
+        {
+            **seen,
+            **{
+                name: torch.where(
+                    fine, value, seen.get(name, statistics.get(name, torch.zeros_like(value)))
+                )
+                for name, value in met.seen.items()
+            },
+        },
+    )
+
+
+class _ThroughBatch(torch.autograd.Function):
+    """The identity, in front of a layer whose statistics depend on its input by way of the batch.
+
+    The layer takes its statistics for constants and so passes back d, the gradient with respect to its
+    input at constant statistics. The rest of the gradient follows from d: with `share` the weight of the
+    batch's mean m and variance in the used mean u and variance v, over n values per channel,
+
+        d - share / n * (sum(d) + (x - m) * sum(d * (x - u)) / (v + eps))
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, mean: Tensor, used: Tensor, variance: Tensor, share: Tensor, eps: float
+    ) -> Tensor:
+        ctx.save_for_backward(x, mean, used, variance, share)
+        ctx.eps = eps
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
+        x, mean, used, variance, share = ctx.saved_tensors
+        # One pass over both: sum(d * (x - u)) / sqrt(v + eps), and sum(d).
+        _, aligned, total = torch.ops.aten.native_batch_norm_backward(
+            d, x, None, used, variance, None, None, False, ctx.eps, [False, True, True]
+        )
+        per_value = share / (x.numel() // x.shape[1])
+        slope = -per_value * aligned * torch.rsqrt(variance + ctx.eps)
+        offset = -per_value * total - slope * mean
+        over = (1, -1, *[1] * (x.ndim - 2))
+        gradient = torch.addcmul(d, x, slope.view(over).to(d.dtype))
+        return gradient.add_(offset.view(over).to(d.dtype)), None, None, None, None, None

@@ -1,0 +1,281 @@
+"""What a session does about harm: it compares, judges, says so and, if it may, acts."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from fenchel.adapters.guards import AdaptationWarning
+from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.monitor import SIGNALS, Compared, Monitor, Predicted, Verdict
+from fenchel.adapters.optimizers import Optimizer
+from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.step import Step
+from fenchel.adapters.suited import CHANGE, CHANGED
+
+logger = logging.getLogger("fenchel")
+
+Action = Literal["", "pulled back", "reset", "fell back"]
+
+PULL = 0.5
+"""How far suspect parameters are drawn towards the source."""
+
+
+class HarmWarning(AdaptationWarning):
+    """The verdict on a stream has changed. Its facts are attributes as well.
+
+    Attributes:
+        verdict: `suspect`, `collapsed`, or `healthy` again.
+        reason: why, in a sentence.
+        batch: the number of the batch in its stream, from 0.
+        action: what was done about it; empty for nothing.
+    """
+
+    def __init__(self, verdict: Verdict, reason: str, batch: int, action: Action) -> None:
+        self.verdict, self.reason, self.batch, self.action = verdict, reason, batch, action
+        done = f" The adapter {DONE[action]}." if action else ""
+        super().__init__(f"{verdict} at batch {batch}: {reason}.{done}")
+
+
+DONE: dict[Action, str] = {
+    "pulled back": "drew its parameters halfway back to the source's",
+    "reset": "went back to the last healthy parameters and predicted the batch without updates",
+    "fell back": "returned the source model's prediction",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known of one batch without a label.
+
+    Attributes:
+        batch: its number in the stream, from 0.
+        signals: by name, as `fenchel adapt --log` writes them; `source_...` and `unmoved_...` where the batch
+            was compared, with the `agreement` between adapter and source.
+        action: what was done.
+    """
+
+    batch: int
+    verdict: Verdict
+    reason: str
+    action: Action
+    signals: dict[str, float]
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """A detector of drift, as the library river has them."""
+
+    drift_detected: bool
+
+    def update(self, x: float) -> Any:
+        """Take in the next value."""
+
+
+OnBatch = Callable[[Report], Any] | Detector
+OnVerdict = Callable[[HarmWarning], Any]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The predictions of one batch that were compared: probabilities, (samples, classes)."""
+
+    adapted: Tensor
+    source: Tensor
+    unmoved: Tensor | None
+
+
+@dataclass
+class Watch:
+    """The monitor of one stream, and what follows from its verdict.
+
+    Attributes:
+        acts: whether anything is done about harm, or it is only reported.
+        latest: the report on the last batch, and `beside` its predictions if they were compared.
+    """
+
+    probabilities: Probabilities
+    optimizer: Optimizer
+    acts: bool
+    on_batch: OnBatch | None = None
+    on_verdict: OnVerdict | None = None
+    monitor: Monitor = field(default_factory=Monitor)
+    latest: Report | None = None
+    beside: Beside | None = None
+    pulled_back: int = 0
+    resets: int = 0
+    fell_back: int = 0
+    drifts: int = 0
+    _healthy: Tensors | None = None
+    """The parameters of the last comparison that was healthy; None for the source's."""
+
+    def after(
+        self, step: Step, state: State, inputs: Inputs, output: Any, batch: int
+    ) -> tuple[State, Any]:
+        """The state and the output of a batch, after whatever had to be done about them."""
+        p = self._of(step, output)
+        self.beside = None
+        if p is None:
+            return state, output
+        adapted, changed = Predicted.of(p), _has_changed(state)
+        if changed:
+            self.monitor.forget("the stream has just changed")
+        before = self.monitor.verdict
+        action: Action = ""
+        if self._drifted(adapted) or changed or self.monitor.wants_comparison(adapted):
+            state, output, action = self._compared(step, state, inputs, output, p)
+        else:
+            self.monitor.update(None)
+        self._tell(before, action, batch, adapted, state, step)
+        return state, output
+
+    def _compared(
+        self, step: Step, state: State, inputs: Inputs, output: Any, p: Tensor
+    ) -> tuple[State, Any, Action]:
+        theirs = step.source_output(inputs)
+        moves = bool(state.parameters)
+        unmoved = step.unmoved_output(state, inputs) if moves else None
+        source_p = self._of(step, theirs)
+        unmoved_p = None if unmoved is None else self._of(step, unmoved)
+        assert source_p is not None
+        self.beside = Beside(p, source_p, unmoved_p)
+        compared = Compared(
+            Predicted.of(p),
+            Predicted.of(source_p),
+            Predicted.of(unmoved_p) if unmoved_p is not None else None,
+        )
+        verdict = self.monitor.update(compared)
+        if not self.acts:
+            return state, output, ""
+        if verdict == "healthy":
+            self._healthy = state.parameters if moves else None
+            return state, output, ""
+        better = theirs if unmoved is None or _more_informative(source_p, unmoved_p) else unmoved
+        if not moves:
+            self.fell_back += 1
+            return state, better, "fell back"
+        if verdict == "suspect":
+            self.pulled_back += 1
+            return self._towards(state, step.source, PULL), output, "pulled back"
+        self.resets += 1
+        state = self._towards(state, self._healthy or step.source, 1.0)
+        self._healthy = None  # a second collapse goes back to the source
+        self.monitor.forget("the adapter went back to the last healthy parameters")
+        return state, better, "reset"
+
+    def _towards(self, state: State, target: Tensors, share: float) -> State:
+        """The state with its parameters drawn towards others, and the optimiser's moments begun anew."""
+        parameters = {
+            name: torch.lerp(value, target[name], share) if share < 1 else target[name].clone()
+            for name, value in state.parameters.items()
+        }
+        return replace(state, parameters=parameters, moments=self.optimizer.start(parameters))
+
+    def _drifted(self, adapted: Predicted) -> bool:
+        """Feed the user's detector, if there is one; whether it has noticed a drift."""
+        if not isinstance(self.on_batch, Detector):
+            return False
+        self.on_batch.update(adapted.entropy)
+        found = bool(self.on_batch.drift_detected)
+        self.drifts += found
+        return found
+
+    def _tell(
+        self,
+        before: Verdict,
+        action: Action,
+        batch: int,
+        adapted: Predicted,
+        state: State,
+        step: Step,
+    ) -> None:
+        monitor = self.monitor
+        verdict, reason = monitor.verdict, monitor.reason
+        if action == "reset":
+            verdict = "collapsed"
+        signals = _signals(adapted, self.beside)
+        signals["parameter_distance"] = distance(state.parameters, step.source)
+        self.latest = Report(batch, verdict, reason, action, signals)
+        if action:
+            logger.info("batch %d: %s, %s (%s)", batch, verdict, action, reason)
+        if callable(self.on_batch) and not isinstance(self.on_batch, Detector):
+            self.on_batch(self.latest)
+        if verdict != before:
+            said = HarmWarning(verdict, reason, batch, action)
+            if verdict != "healthy":
+                warnings.warn(said, stacklevel=2)
+            if self.on_verdict is not None:
+                self.on_verdict(said)
+
+    def _of(self, step: Step, output: Any) -> Tensor | None:
+        """The finite probabilities in an output."""
+        p = self.probabilities(step.scores(output))
+        if p is None:
+            return None
+        finite = p.isfinite().all(-1)
+        return p if bool(finite.all()) else torch.nan_to_num(p, nan=1 / p.shape[-1])
+
+    # --- saving ----------------------------------------------------------------------------------
+
+    def to_tensors(self) -> Tensors:
+        """Everything that later decisions depend on, as tensors."""
+        counts = {
+            name: torch.tensor(getattr(self, name))
+            for name in ("pulled_back", "resets", "fell_back", "drifts")
+        }
+        healthy = {f"healthy.{name}": value for name, value in (self._healthy or {}).items()}
+        return {**counts, **self.monitor.to_tensors(), **healthy}
+
+    def load(self, saved: Tensors) -> None:
+        """Watch on from what `to_tensors` gave."""
+        for name in ("pulled_back", "resets", "fell_back", "drifts"):
+            setattr(self, name, int(saved[name]))
+        self.monitor = Monitor.from_tensors(saved)
+        healthy = {
+            name.removeprefix("healthy."): value
+            for name, value in saved.items()
+            if name.startswith("healthy.")
+        }
+        self._healthy = healthy or None
+
+
+def _has_changed(state: State) -> bool:
+    changed = state.seen.get(CHANGED)
+    return changed is not None and float(changed) > CHANGE
+
+
+def _more_informative(one: Tensor, other: Tensor | None) -> bool:
+    if other is None:
+        return True
+    return Predicted.of(one).mutual_information > Predicted.of(other).mutual_information
+
+
+def distance(moved: Tensors, source: Tensors) -> float:
+    """How far the moving parameters are from the source's, relative to their size."""
+    if not source or not moved:
+        return 0.0
+    apart = sum(float((moved[name] - value).square().sum()) for name, value in source.items())
+    size = sum(float(value.square().sum()) for value in source.values())
+    return float((apart / size) ** 0.5) if size else 0.0
+
+
+def _signals(adapted: Predicted, beside: Beside | None) -> dict[str, float]:
+    """The signals of a batch by name; class counts are no single number and stay out."""
+    names = [name for name in SIGNALS if name != "class_counts"]
+    signals = {name: float(getattr(adapted, name)) for name in names}
+    signals["estimated_error"] = 100 * (1 - adapted.confidence)
+    if beside is None:
+        return signals
+    for prefix, p in (("source_", beside.source), ("unmoved_", beside.unmoved)):
+        if p is not None:
+            sums = Predicted.of(p)
+            signals |= {prefix + name: float(getattr(sums, name)) for name in names}
+    agree = beside.adapted.argmax(-1) == beside.source.argmax(-1)
+    return {**signals, "agreement": float(agree.double().mean())}

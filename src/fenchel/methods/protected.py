@@ -1,0 +1,127 @@
+"""The default: the conjugate objective on samples that are sure and different, in small bounded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.passes import Passes
+from fenchel.adapters.state import State, Tensors
+from fenchel.facts import Cost
+from fenchel.losses import Loss
+from fenchel.methods.gated import cosine, sure_and_different
+from fenchel.methods.inside import EntropyMethod
+from fenchel.names import register
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MEAN = "mean_prediction"
+
+
+@final
+@register("protected")
+@dataclass(frozen=True, kw_only=True)
+class Protected(EntropyMethod):
+    """The conjugate objective, made safe: sure and different samples weigh more, steps are bounded, the
+    source pulls back.
+
+    A sample counts w = exp(d c / sharpness): d is how far its prediction is from the mean prediction, c how
+    sure it is, both scaled to [0, 1] within the batch; samples whose d is below the batch's mean count
+    nothing (as in ROID). A step of the optimiser is shortened to `longest` times the length of the source's
+    parameters, all of them taken together, and then
+
+        theta <- source + (1 - pull) (theta - source) + step
+
+    so that the parameters never leave the ball of radius longest / pull around the source, whatever the
+    rate.
+    """
+
+    cost: ClassVar[Cost | None] = Cost(
+        forward="1", backward="1", memory="source parameters, mean prediction"
+    )
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "optimizer": "adam",
+        "learning_rate": 1e-3,
+        "statistics": "auto",
+    }
+
+    sharpness: float = 1 / 3
+    momentum: float = 0.9
+    longest: float = 0.003
+    pull: float = 0.02
+    loss: Loss | None = None
+
+    def __post_init__(self) -> None:
+        for name, valid, rule in (
+            ("sharpness", self.sharpness > 0, "sharpness > 0"),
+            ("momentum", 0 <= self.momentum <= 1, "0 <= momentum <= 1"),
+            ("longest", self.longest > 0, "longest > 0"),
+            ("pull", 0 < self.pull <= 1, "0 < pull <= 1"),
+        ):
+            if not valid:
+                raise ValueError(f"protected needs {rule}; got {name}={getattr(self, name)!r}.")
+
+    def trained_with(self, loss: Loss | None) -> Self:
+        return replace(super().trained_with(loss), loss=loss)
+
+    def _require_classes(self, loss: Loss | None, title: str) -> None:
+        """Labels of any kind will do: without classes all samples weigh the same."""
+
+    def start(self, passes: Passes, batch: Inputs) -> Tensors:
+        return self.first_memory(passes.logits(passes.source, batch))
+
+    def first_memory(self, logits: Tensor) -> Tensors:
+        p = self._probabilities(logits)
+        return {} if p is None else {MEAN: torch.full_like(p[0], 1 / p.shape[-1])}
+
+    def update(self, passes: Passes, state: State, batch: Inputs) -> State:
+        seen: list[Tensor] = []
+
+        def loss(theta: Tensors) -> tuple[Tensor, Tensor]:
+            logits = passes.logits(theta, batch)
+            weights = torch.ones_like(logits[..., 0])
+            p = self._probabilities(logits)
+            if p is not None:
+                seen[:] = [p]
+                weights = self.weights(p, state.memory[MEAN]).to(logits.dtype)
+            return passes.mean(self.term(logits), self.weighted(logits, weights))
+
+        after = passes.descend(state, loss)
+        memory = state.memory
+        if seen:
+            memory = {MEAN: torch.lerp(memory[MEAN], seen[0].mean(0), 1 - self.momentum)}
+        return replace(after, parameters=self.bounded(passes, state, after), memory=memory)
+
+    def weights(self, p: Tensor, mean: Tensor) -> Tensor:
+        """How much every sample counts, by how different and how sure its prediction is."""
+        return sure_and_different(
+            1 - cosine(p, mean), -torch.special.entr(p).sum(-1), self.sharpness
+        )
+
+    def bounded(self, passes: Passes, before: State, after: State) -> Tensors:
+        """The parameters after a shortened step, drawn towards the source."""
+        old, new, source = before.parameters, after.parameters, passes.source
+        length = _length([new[name] - old[name] for name in old])
+        longest = self.longest * _length(list(source.values()))
+        factor = (longest / length.clamp_min(1e-30)).clamp(max=1)
+        return {
+            name: torch.lerp(value, source[name], self.pull)
+            + (new[name] - value) * factor.to(value.dtype)
+            for name, value in old.items()
+        }
+
+    def _probabilities(self, logits: Tensor) -> Tensor | None:
+        return Probabilities(self.loss)(logits / self.term.temperature)
+
+
+def _length(tensors: list[Tensor]) -> Tensor:
+    """The Euclidean length of all tensors together, in float32 at least."""
+    squares = [value.float().square().sum() for value in tensors]
+    return torch.stack(squares).sum().sqrt()
