@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -98,9 +98,9 @@ def adapt(
         (`"poly:epsilon=6"`), or one of torch's (`nn.CrossEntropyLoss(label_smoothing=0.1)`,
         `F.cross_entropy`). Any other function goes through `fenchel.derive`. `"auto"`: what the catalogue
         knows of a public network (`fenchel list checkpoints`), with one line of notice.
-    method: `conjugate` (the default), or any other name of `fenchel list methods`, with options if you
-        like: `"hard:threshold=0.9"`. Options may be keywords as well: `threshold=` for hard, `q=` for
-        robust, `input_range=(0, 1)` for memo. Or a `Method` of your own.
+    method: `conjugate`, or any other name of `fenchel list methods`; by default `protected`, the conjugate
+        objective made safe. With options if you like: `"hard:threshold=0.9"`. Options may be keywords as
+        well: `threshold=` for hard, `q=` for robust, `input_range=(0, 1)` for memo. Or your own `Method`.
     objective: instead of a method, an objective of your own to follow. With a method that has an objective
         inside (`eta`, `sar`, ...), that objective or its name: `"conjugate"` of the training loss by
         default, `"entropy"` for the published form.
@@ -114,8 +114,9 @@ def adapt(
     predict: `after` the update on the same batch (a second forward; the default), or `before` it.
     statistics: which statistics batch-normalisation layers use: those of the `batch`, those of the
         `source`, running statistics (pass the weight of every batch, in (0, 1)), the source's mixed with the
-        batch's (`"mix:0.1"`), or the source's corrected for every sample as NOTE does (`"note:4"`). By
-        default what the method was made for, which is `batch` unless it says otherwise.
+        batch's (`"mix:0.1"`), or the source's corrected for every sample as NOTE does (`"note:4"`); or
+        `auto`: those of the stream in layers whose input has moved, the source's in the others. By default
+        `auto` with `protect="auto"`, else what the method was made for, mostly `batch`.
     parameters: which parameters are updated: those of `normalization` layers, `last:1` for those of
         the last stage alone, `but-last:1` for those of the other stages, `all`, names or patterns, or a
         predicate. By default what the method was made for, mostly `normalization`.
@@ -137,7 +138,8 @@ def adapt(
     on_verdict: called with the `HarmWarning` whenever the verdict of the monitor changes.
     channels_last: put images into channels-last memory; by default where a batch is large enough to gain.
     winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
-    compile: run the network through torch.compile (its first batch takes a minute or more).
+    compile: run the network through torch.compile (its first batch takes a minute or more); by default under
+        the statistics of the batch.
 
     >>> import fenchel
     >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
@@ -182,7 +184,7 @@ def adapt(
         on_batch=on_batch,
         on_verdict=on_verdict,
         optimizer=as_optimizer(optimizer, learning_rate),
-        statistics=chosen.statistics or _first(statistics, preferred.get("statistics"), "batch"),
+        statistics=chosen.statistics or _statistics(statistics, preferred, protect, compile),
         parameters=_first(parameters, preferred.get("parameters"), "normalization"),
         steps=steps,
         predict=_first(predict, preferred.get("predict"), "after"),
@@ -196,6 +198,16 @@ def adapt(
         seed=seed,
     )
     return Adapter(network, _with_source_data(network, resolved, source_images))
+
+
+def _statistics(
+    given: Statistics | None, preferred: Mapping[str, Any], protect: Protect, compiled: bool
+) -> Statistics:
+    """Those that are given, else the method's own, else what the protection wants."""
+    if given is not None:
+        return given
+    found: Statistics = preferred.get("statistics", "auto" if protect == "auto" else "batch")
+    return "batch" if compiled and found == "auto" else found  # the compiler does not see its hooks
 
 
 def _first(*values: Any) -> Any:

@@ -27,8 +27,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "roid": VIEWS,
     "cotta": {**VIEWS, "views": 2},
     "rotta": {**VIEWS, "bank": 8},
+    "protected": {"protect": "auto"},
 }
-"""Options under which every method does something to batches of an untrained network: gates are open."""
+"""Options under which every method does something to batches of an untrained network: gates are open.
+
+The method `protected` comes with all that protects, as it does for whoever names no method."""
 
 
 def _network(seed: int = 0, norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> nn.Module:

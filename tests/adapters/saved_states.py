@@ -18,6 +18,7 @@ CASES = {
         for kind in ("sgd", "adam")
     },
     **{f"{method}-adam": (method, "adam", None) for method in FIELD_METHODS},
+    "protected-adam": ("protected", "adam", None),
     **{f"conjugate-{kind}-mix": ("conjugate", kind, 0.2) for kind in ("sgd", "adam")},
     "bn-mix": ("bn", "sgd", 0.2),
     "conjugate-nadam": ("conjugate", torch.optim.NAdam, "batch"),
@@ -38,6 +39,7 @@ OPTIONS = {
     "roid": VIEWS,
     "cotta": {**VIEWS, "views": 2},
     "rotta": {**VIEWS, "bank": 8},
+    "protected": {"protect": "auto"},
 }
 
 

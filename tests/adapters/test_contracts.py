@@ -15,7 +15,8 @@ from fenchel.adapters import METHODS, Adapter
 from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 from fenchel.objectives import Objective
 
-ALL_METHODS = (*STANDARD_METHODS, *FIELD_METHODS)
+FURTHER_METHODS = (*FIELD_METHODS, "protected")
+ALL_METHODS = (*STANDARD_METHODS, *FURTHER_METHODS)
 
 
 def test_no_method_is_forgotten():
@@ -26,7 +27,7 @@ def test_no_method_is_forgotten():
 
 @pytest.mark.parametrize(
     ("method", "predict"),
-    [*product(STANDARD_METHODS, ["before", "after"]), *((name, None) for name in FIELD_METHODS)],
+    [*product(STANDARD_METHODS, ["before", "after"]), *((name, None) for name in FURTHER_METHODS)],
 )
 def test_the_model_is_untouched_by_adaptation(
     make_network, make_stream, adapt, untouched, method, predict
@@ -51,7 +52,7 @@ def test_the_model_is_untouched_by_adaptation(
     ("method", "statistics"),
     [
         *product(STANDARD_METHODS, ["batch", "source", 0.3]),
-        *product(FIELD_METHODS, [None, 0.3]),
+        *product(FURTHER_METHODS, [None, 0.3]),
     ],
 )
 def test_reset_is_bit_exact(make_network, make_stream, adapt, same_state, method, statistics):

@@ -15,9 +15,11 @@ from fenchel.adapters import AdaptationWarning
 from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 from fenchel.objectives import Objective
 
+FURTHER_METHODS = (*FIELD_METHODS, "protected")
+
 EVERY_METHOD = [
     *product(STANDARD_METHODS, ["batch", "source", 0.3]),
-    *((method, None) for method in FIELD_METHODS),  # under the statistics that it was made for
+    *((method, None) for method in FURTHER_METHODS),  # under the statistics that it was made for
 ]
 
 
@@ -132,7 +134,7 @@ def test_a_last_small_batch_is_predicted(make_network, make_stream, adapt):
 
 
 @pytest.mark.filterwarnings("ignore::fenchel.AdaptationWarning")
-@pytest.mark.parametrize("method", [*STANDARD_METHODS, *FIELD_METHODS])
+@pytest.mark.parametrize("method", [*STANDARD_METHODS, *FURTHER_METHODS])
 def test_a_batch_of_one_image_is_predicted(make_network, make_stream, adapt, method):
     adapted = adapt(make_network(), method)
     assert adapted(make_stream(1)[0][:1]).isfinite().all()

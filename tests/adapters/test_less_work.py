@@ -75,6 +75,7 @@ def test_every_fast_path_equals_the_naive_step(parameters, channels_last, norm) 
     adapted = fenchel.adapt(
         model,
         trained_with=LOSS,
+        protect=False,
         learning_rate=0.1,
         parameters=parameters,
         channels_last=channels_last,
@@ -97,7 +98,9 @@ def test_what_lies_in_front_of_the_last_stage_is_computed_once() -> None:
     for name in ("first", "second", "third"):
         conv = getattr(model, name).conv
         conv.register_forward_hook(lambda *_, name=name: computed.append(name))
-    fenchel.adapt(model, trained_with=LOSS, parameters="last:1")(torch.rand(20, 3, 8, 8))
+    fenchel.adapt(model, method="conjugate", trained_with=LOSS, parameters="last:1")(
+        torch.rand(20, 3, 8, 8)
+    )
     # The convolution of the third stage meets no moving parameter either.
     assert [computed.count(name) for name in ("first", "second", "third")] == [1, 2, 2]
 
@@ -105,7 +108,7 @@ def test_what_lies_in_front_of_the_last_stage_is_computed_once() -> None:
 def test_nothing_is_kept_after_the_batch() -> None:
     model, made = Net(), []
     model.stem.register_forward_hook(lambda *call: made.append(weakref.ref(call[-1])))
-    adapted = fenchel.adapt(model, trained_with=LOSS, parameters="last:1")
+    adapted = fenchel.adapt(model, trained_with=LOSS, parameters="last:1", protect=False)
     adapted(torch.rand(20, 3, 8, 8))
     gc.collect()
     assert [reference() for reference in made] == [None, None]
@@ -148,11 +151,13 @@ def test_large_batches_of_images_go_to_channels_last_by_themselves(monkeypatch) 
     model.stem.register_forward_pre_hook(
         lambda _, x: formats.append(x[0].is_contiguous(memory_format=torch.channels_last))
     )
-    adapted = fenchel.adapt(model, trained_with=LOSS)
+    adapted = fenchel.adapt(model, trained_with=LOSS, protect=False)
     adapted(torch.rand(20, 3, 8, 8))
     monkeypatch.setattr(core_module, "CHANNELS_LAST_ELEMENTS", 100)
     adapted(torch.rand(20, 3, 8, 8))
-    fenchel.adapt(model, trained_with=LOSS, channels_last=False)(torch.rand(20, 3, 8, 8))
+    fenchel.adapt(model, trained_with=LOSS, protect=False, channels_last=False)(
+        torch.rand(20, 3, 8, 8)
+    )
     assert formats == [False, False, True, True, False, False]  # two passes each
 
 
@@ -199,11 +204,13 @@ def test_a_number_of_stages_that_is_none_is_refused(selection) -> None:
         moving_names(Net(), selection)
 
 
-def test_the_compile_flag_runs_the_network_compiled(monkeypatch) -> None:
+@pytest.mark.parametrize("protect", [{}, {"protect": False}], ids=["protected", "bare"])
+def test_the_compile_flag_runs_the_network_compiled(monkeypatch, protect) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
-    plain = fenchel.adapt(model, trained_with=LOSS, learning_rate=0.1)
-    compiled = fenchel.adapt(model, trained_with=LOSS, learning_rate=0.1, compile=True)
+    bare = {"statistics": "batch", **protect}
+    plain = fenchel.adapt(model, trained_with=LOSS, learning_rate=0.1, **bare)
+    compiled = fenchel.adapt(model, trained_with=LOSS, learning_rate=0.1, **protect, compile=True)
     for x in torch.rand(3, 20, 6):
         torch.testing.assert_close(compiled(x), plain(x))
 

@@ -9,6 +9,8 @@ from torch import nn
 import fenchel
 from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 
+FURTHER_METHODS = (*FIELD_METHODS, "protected")
+
 BROKEN = [3, 11]
 OTHERS = [row for row in range(20) if row not in BROKEN]
 
@@ -26,7 +28,7 @@ VALUES = {"batch": float("nan"), "source": float("inf"), 0.3: -float("inf")}
     ("method", "statistics", "value"),
     [
         *((method, *pair) for method in STANDARD_METHODS for pair in VALUES.items()),
-        *((method, None, float("nan")) for method in FIELD_METHODS),
+        *((method, None, float("nan")) for method in FURTHER_METHODS),
     ],
 )
 def test_the_other_rows_are_exactly_what_they_would_be_without_them(

@@ -259,5 +259,5 @@ def test_a_layer_used_twice_moves_once_and_everywhere(make_stream):
 
 @pytest.mark.parametrize("statistics", ["running", 0, 1, 0.0, 1.0, -0.1, float("nan")])
 def test_other_statistics_are_refused(make_network, adapt, statistics):
-    with pytest.raises(ValueError, match="statistics must be 'batch', 'source', or the weight"):
+    with pytest.raises(ValueError, match="statistics must be 'auto', 'batch', 'source', or"):
         adapt(make_network(), statistics=statistics)

@@ -123,7 +123,11 @@ def test_classes_on_axis_1_are_moved_by_logits(make_stream):
         for name, value in dense.state_dict().items()
     }
     by_pixel.load_state_dict(matching)
-    settings = {"trained_with": fenchel.PolyLoss(epsilon=2.0), "learning_rate": 0.05}
+    settings = {
+        "trained_with": fenchel.PolyLoss(epsilon=2.0),
+        "learning_rate": 0.05,
+        "protect": False,
+    }
     one = fenchel.adapt(dense, logits=lambda output: output.movedim(1, -1), **settings)
     other = fenchel.adapt(by_pixel, **settings)
     for batch in make_stream(3):

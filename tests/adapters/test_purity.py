@@ -17,10 +17,12 @@ from fenchel.losses import LOSSES
 from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 from fenchel.objectives import Objective
 
+FURTHER_METHODS = (*FIELD_METHODS, "protected")
+
 
 @pytest.mark.parametrize(
     ("method", "statistics"),
-    [*product(STANDARD_METHODS, ["batch", 0.3]), *((method, None) for method in FIELD_METHODS)],
+    [*product(STANDARD_METHODS, ["batch", 0.3]), *((method, None) for method in FURTHER_METHODS)],
 )
 def test_two_adapters_on_one_model_do_not_interfere(
     make_network, make_stream, adapt, method, statistics
@@ -99,7 +101,7 @@ def test_a_state_may_be_stepped_from_again(make_network, make_stream, adapt):
 
 
 @pytest.mark.parametrize("predict", ["before", "after"])
-@pytest.mark.parametrize("method", [*STANDARD_METHODS, *FIELD_METHODS])
+@pytest.mark.parametrize("method", [*STANDARD_METHODS, *FURTHER_METHODS])
 def test_no_graph_outlives_the_step(make_network, make_stream, adapt, method, predict):
     adapted = adapt(make_network(), method, predict=predict, statistics=0.3, optimizer="adam")
     for batch in make_stream(2):
@@ -215,15 +217,16 @@ def test_the_recorder_notices_a_wait():
         assert recorder.waits
 
 
-# How many views, whether the bank is due, whether the energy has settled: these must know on the host.
-MUST_WAIT = ("cotta", "rotta", "lame")
+# How many views, whether the bank is due, whether the energy has settled, what the monitor says: these must
+# know on the host.
+MUST_WAIT = ("cotta", "rotta", "lame", "protected")
 
 
 @pytest.mark.parametrize(
     ("method", "optimizer", "statistics"),
     [
         *product(STANDARD_METHODS, ["sgd", "adam"], ["batch", "source", 0.3]),
-        *((method, "adam", None) for method in FIELD_METHODS if method not in MUST_WAIT),
+        *((method, "adam", None) for method in FURTHER_METHODS if method not in MUST_WAIT),
     ],
 )
 def test_a_step_waits_for_the_device_once_to_learn_if_its_samples_are_finite(
@@ -243,11 +246,12 @@ def test_a_step_waits_for_the_device_once_to_learn_if_its_samples_are_finite(
 
 @pytest.mark.filterwarnings("ignore::fenchel.adapters.UnboundedObjectiveWarning")
 @pytest.mark.parametrize("name", sorted(LOSSES))
-def test_no_closed_form_loss_waits_for_the_device(make_network, make_stream, name):
+@pytest.mark.parametrize("method", ["conjugate", "protected"])  # the latter without its monitor
+def test_no_closed_form_loss_waits_for_the_device(make_network, make_stream, name, method):
     model = make_network()
     if name == "exponential":
         model = nn.Sequential(*model, nn.Linear(4, 1))
-    adapted = fenchel.adapt(model, trained_with=LOSSES[name]())
+    adapted = fenchel.adapt(model, method=method, trained_with=LOSSES[name]())
     batch = make_stream(1)[0]
     with Recorder() as recorder:
         adapted(batch)

@@ -51,6 +51,7 @@ def test_every_method_is_among_the_cases():
     assert {method for method, _, _ in SHARED["CASES"].values()} == {
         *STANDARD_METHODS,
         *FIELD_METHODS,
+        "protected",
     }
 
 

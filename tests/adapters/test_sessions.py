@@ -15,6 +15,8 @@ import fenchel
 from fenchel.methods import FIELD_METHODS
 from fenchel.models import resnet26
 
+FURTHER_METHODS = (*FIELD_METHODS, "protected")
+
 THREADS, BATCHES = 8, 50
 FEWER = 10
 """For methods of several passes: as many threads, and a fraction of the time."""
@@ -49,9 +51,9 @@ def at_once(tasks):
         ("memo", {"views": 1}, FEWER),
         ("hard", {"predict": "before"}, FEWER),
         ("bn", {}, FEWER),
-        *((method, {}, 3) for method in FIELD_METHODS),
+        *((method, {}, 3) for method in FURTHER_METHODS),
     ],
-    ids=["adam", "mix", "reuse", "memo", "before", "bn", *FIELD_METHODS],
+    ids=["adam", "mix", "reuse", "memo", "before", "bn", *FURTHER_METHODS],
 )
 def test_eight_threads_equal_sequential_runs_bit_for_bit(
     make_network, make_stream, adapt, untouched, method, options, count

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 import fenchel
 from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 
+FURTHER_METHODS = (*FIELD_METHODS, "protected")
+
 
 @pytest.mark.parametrize(
     ("method", "mode"),
     [
         *product(STANDARD_METHODS, [torch.no_grad, torch.inference_mode, torch.enable_grad]),
-        *((method, torch.inference_mode) for method in FIELD_METHODS),
+        *((method, torch.inference_mode) for method in FURTHER_METHODS),
     ],
 )
 def test_grad_modes_around_the_call_change_nothing(make_network, make_stream, adapt, method, mode):

@@ -64,7 +64,7 @@ def test_cross_entropy_is_tent_over_fifty_batches(
 
 def test_prediction_after_the_update_is_that_of_the_next_call_before_it(make_network, make_stream):
     model, batch = make_network(), make_stream(1)[0]
-    settings = {"trained_with": fenchel.CrossEntropy(), "learning_rate": 0.02}
+    settings = {"trained_with": fenchel.CrossEntropy(), "learning_rate": 0.02, "protect": False}
     after = fenchel.adapt(model, predict="after", **settings)(batch)
     before = fenchel.adapt(model, predict="before", **settings)
     first, second = before(batch), before(batch)
@@ -74,7 +74,11 @@ def test_prediction_after_the_update_is_that_of_the_next_call_before_it(make_net
 
 def test_several_steps_on_a_batch_equal_several_batches(make_network, make_stream):
     model, batch = make_network(), make_stream(1)[0]
-    settings = {"trained_with": fenchel.PolyLoss(epsilon=6.0), "learning_rate": 0.02}
+    settings = {
+        "trained_with": fenchel.PolyLoss(epsilon=6.0),
+        "learning_rate": 0.02,
+        "protect": False,
+    }
     thrice = fenchel.adapt(model, steps=3, **settings)
     once = fenchel.adapt(model, **settings)
     expected = [once(batch) for _ in range(3)][-1]

@@ -141,7 +141,13 @@ def wide_model():
 def test_an_adapter_adapts_alike_with_and_without_it(calls):
     model = wide_model()
     ways = [
-        fenchel.adapt(model, trained_with=fenchel.CrossEntropy(), learning_rate=0.1, winograd=on)
+        fenchel.adapt(
+            model,
+            method="conjugate",
+            trained_with=fenchel.CrossEntropy(),
+            learning_rate=0.1,
+            winograd=on,
+        )
         for on in (False, True)
     ]
     for _ in range(3):

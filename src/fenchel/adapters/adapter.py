@@ -17,8 +17,9 @@ from fenchel.adapters.core import Core, Settings
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.seen import stream_statistics
 from fenchel.adapters.session import Health, Mode, Session
-from fenchel.adapters.state import State
+from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Step
+from fenchel.adapters.watch import Watch
 
 
 class Adapter(nn.Module):
@@ -121,6 +122,11 @@ class Adapter(nn.Module):
         return self._own.health()
 
     @property
+    def watch(self) -> Watch | None:
+        """What watches its own stream; None with `protect=False`."""
+        return self._own.watch
+
+    @property
     def step(self) -> Step:
         """The pure function (state, inputs) -> (state, output) that every call goes through."""
         return self.core.step
@@ -169,10 +175,12 @@ class Adapter(nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> Adapter:
         with torch.inference_mode(False):
             state = self.state.map(torch.clone)
-        return _rebuilt(copy.deepcopy(self.model, memo), self.settings, state, self._own.mode)
+        model, own = copy.deepcopy(self.model, memo), self._own
+        return _rebuilt(model, self.settings, state, own.mode, own.watched())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (self.model, self.settings, self.state, self._own.mode)
+        own = self._own
+        return _rebuilt, (self.model, self.settings, self.state, own.mode, own.watched())
 
     # --- nn.Module -------------------------------------------------------------------------------
 
@@ -185,7 +193,7 @@ class Adapter(nn.Module):
         self.core = Core.of(self.model, self.settings)
         with torch.inference_mode(False):
             for session in self._sessions:
-                session.state = session.state.map(fn)
+                session.move(fn)
         return self
 
     def extra_repr(self) -> str:
@@ -194,10 +202,12 @@ class Adapter(nn.Module):
         return f"method={method}, moving={moving} tensors, mode={self._own.mode}"
 
 
-def _rebuilt(model: nn.Module, settings: Settings, state: State, mode: Mode) -> Adapter:
+def _rebuilt(
+    model: nn.Module, settings: Settings, state: State, mode: Mode, watched: Tensors | None = None
+) -> Adapter:
     """An adapter that goes on where another one stood."""
     adapter = Adapter(model, settings)
-    adapter.state = state
+    adapter._own.go_on(state, watched or {})
     if mode == "unloaded":
         adapter.unload()
     else:

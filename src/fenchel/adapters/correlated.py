@@ -11,6 +11,8 @@ by the batch's class frequencies, which expectation-maximisation finds from the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -31,14 +33,18 @@ REMEMBERED = 16.0
 """Samples that the class frequencies of earlier small batches stand for."""
 
 CLASSES, CLASS_SAMPLES = "classes", "class_samples"
-LATELY, LATELY_SAMPLES = "recent_classes", "recent_class_samples"
+LATELY, LATELY_SOURCE = "recent_classes", "recent_source_classes"
+LATELY_SAMPLES = "recent_class_samples"
 CORRELATION, PRIOR = "correlation", "class_prior"
 
 
-def with_classes(seen: Tensors, p: Tensor) -> Tensors:
-    """What is known after a batch of predictions (samples, classes): how correlated the labels are."""
-    size = len(p)
-    batch = torch.nn.functional.one_hot(p.argmax(-1), p.shape[-1]).to(p.dtype).mean(0)
+def with_classes(seen: Tensors, p: Tensor, source: Callable[[], Tensor | None]) -> Tensors:
+    """What is known after a batch of predictions (samples, classes): how correlated the labels are.
+
+    A model that is wrong about a new kind of image may also prefer a class. So the `source` model is asked
+    whenever the labels look correlated: only classes that both prefer count.
+    """
+    size, batch = len(p), _shares(p)
     if CLASSES not in seen:
         zero = p.new_zeros(())
         return {
@@ -46,18 +52,26 @@ def with_classes(seen: Tensors, p: Tensor) -> Tensors:
             CLASSES: batch,
             CLASS_SAMPLES: zero + size,
             LATELY: batch,
+            LATELY_SOURCE: batch,
             LATELY_SAMPLES: zero + min(size, RECENT),
             CORRELATION: zero,
             PRIOR: torch.full_like(batch, 1 / len(batch)),
             INDEPENDENT: zero + 1,
         }
-    all_classes, samples = seen[CLASSES], seen[CLASS_SAMPLES]
-    recent, before = seen[LATELY], seen[LATELY_SAMPLES]
+    all_classes, samples, before = seen[CLASSES], seen[CLASS_SAMPLES], seen[LATELY_SAMPLES]
     enough = size >= RECENT
-    recent = batch if enough else torch.lerp(recent, batch, size / (size + before))
+    share = torch.ones_like(before) if enough else size / (size + before)
+    recent = torch.lerp(seen[LATELY], batch, share)
     together = torch.lerp(all_classes, batch, size / (size + samples))
-    variance = (together * (1 - together)).sum()
-    found = (recent - all_classes).square().sum() / variance.clamp_min(1e-6)
+    variance = (together * (1 - together)).sum().clamp_min(1e-6)
+    found = (recent - all_classes).square().sum() / variance
+    theirs = batch
+    if bool(found > NOTICED) and (asked := source()) is not None:
+        theirs = _shares(asked)
+    recent_source = torch.lerp(seen[LATELY_SOURCE], theirs, share)
+    if bool(found > NOTICED):
+        both = (recent - all_classes) * (recent_source - all_classes)
+        found = (both.sum() / variance).clamp_min(0)
     weight = SMOOTHING if enough else size / (size + 3 * RECENT)
     correlation = torch.lerp(seen[CORRELATION], found.clamp(max=1), weight)
     many = float(size) if enough else (before + size).clamp(max=RECENT)
@@ -67,10 +81,16 @@ def with_classes(seen: Tensors, p: Tensor) -> Tensors:
         CLASSES: together,
         CLASS_SAMPLES: (samples + size).clamp(max=WINDOW),
         LATELY: recent,
+        LATELY_SOURCE: recent_source,
         LATELY_SAMPLES: (before + size).clamp(max=RECENT),
         CORRELATION: correlation,
         INDEPENDENT: (CERTAIN / varied.clamp_min(1e-9)).clamp(max=1),
     }
+
+
+def _shares(p: Tensor) -> Tensor:
+    """The shares of the predicted classes."""
+    return torch.nn.functional.one_hot(p.argmax(-1), p.shape[-1]).to(p.dtype).mean(0)
 
 
 def corrected(seen: Tensors, logits: Tensor, p: Tensor) -> tuple[Tensors, Tensor]:
@@ -85,8 +105,9 @@ def corrected(seen: Tensors, logits: Tensor, p: Tensor) -> tuple[Tensors, Tensor
     remembered = 0.0 if len(p) >= RECENT else REMEMBERED
     earlier = seen[PRIOR] * remembered + PRIOR_WEIGHT
     prior = seen[PRIOR] if remembered else torch.full_like(seen[PRIOR], 1 / classes)
+    finite = log_p.isfinite().all(-1, keepdim=True)  # any other says nothing of the rest
     for _ in range(STEPS):
-        responsible = (log_p + prior.log()).softmax(-1).sum(0) + earlier
+        responsible = torch.where(finite, (log_p + prior.log()).softmax(-1), 0).sum(0) + earlier
         prior = responsible / responsible.sum()
     new = log_p + strength * (prior * classes).log()
     logits = torch.where(strength > 0, new.to(logits.dtype), logits)

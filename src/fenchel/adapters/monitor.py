@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -271,6 +271,10 @@ class Monitor:
         """Begin anew: what was compared says nothing of what comes."""
         self._window.clear()
         self.verdict, self.reason = "healthy", reason
+
+    def copied(self) -> Monitor:
+        """The same monitor, which watches on by itself."""
+        return replace(self, _window=self._window.copy())
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Everything, as tensors; `Monitor.from_tensors` watches on from there."""

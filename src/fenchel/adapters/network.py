@@ -170,7 +170,9 @@ class Blueprint:
             moving = replace(source, module=twin, noted=noted, written=noted)
         elif self.suits:
             twin = skeleton(self.model)
-            moving = replace(source, module=twin, suiting=Suiting(twin, self.fixed))
+            suiting = Suiting(twin, self.fixed)
+            # Never compiled: a hook decides on the statistics.
+            moving = replace(source, module=twin, run=functional_call, suiting=suiting)
         elif (rule := rule_of(self.statistics)) is not None:
             used: Tensors = {}
             moving = replace(source, module=skeleton(self.model), noted=used)

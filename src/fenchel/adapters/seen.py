@@ -18,13 +18,15 @@ _MEAN, _VARIANCE, _COUNT = "running_mean", "running_var", "samples"
 def with_batch(seen: Tensors, noted: Mapping[str, Tensor], samples: int) -> Tensors:
     """The statistics after one more batch: mean and variance of all samples together.
 
-    A batch counts as its samples do. Batches whose statistics are not finite do not count.
+    A batch counts as its samples do. Batches whose statistics are not finite do not count. Whatever else
+    is known of the stream stays.
     """
     if not noted:
         return seen
     means = [name for name in noted if name.endswith(_MEAN)]
     variances = [name.removesuffix(_MEAN) + _VARIANCE for name in means]
-    seen = seen or _nothing({name: noted[name] for name in (*means, *variances)})
+    if _COUNT not in seen:
+        seen = {**seen, **_nothing({name: noted[name] for name in (*means, *variances)})}
     new_mean = torch.cat([noted[name].to(seen[name].dtype) for name in means])
     new_variance = torch.cat([noted[name].to(seen[name].dtype) for name in variances])
     old_mean = torch.cat([seen[name] for name in means])
@@ -37,6 +39,7 @@ def with_batch(seen: Tensors, noted: Mapping[str, Tensor], samples: int) -> Tens
     variance = old_variance + weight * within + weight * (1 - weight) * apart.square()
     sizes = [noted[name].numel() for name in means]
     return {
+        **seen,
         **dict(zip(means, torch.split(mean, sizes), strict=True)),
         **dict(zip(variances, torch.split(variance, sizes), strict=True)),
         _COUNT: (seen[_COUNT] + samples * fine).clamp(max=HORIZON),
@@ -52,7 +55,7 @@ def _nothing(like: Mapping[str, Tensor]) -> Tensors:
 
 def stream_statistics(seen: Tensors) -> Tensors:
     """The statistics by the names of the model's own; empty before the first batch."""
-    return {name: value for name, value in seen.items() if name != _COUNT}
+    return {name: value for name, value in seen.items() if name.endswith((_MEAN, _VARIANCE))}
 
 
 def _wide(value: Tensor) -> torch.dtype:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -20,7 +21,7 @@ from fenchel.adapters.likelihood import Probabilities
 from fenchel.adapters.monitor import Verdict
 from fenchel.adapters.network import ordinary
 from fenchel.adapters.outputs import joined
-from fenchel.adapters.state import RESTARTS, State
+from fenchel.adapters.state import RESTARTS, State, Tensors
 from fenchel.adapters.watch import Watch
 
 _WATCH = "watch."
@@ -123,14 +124,25 @@ class Session:
             if self._mode == "disabled" or len(inputs) == 0:
                 return core.step.source_output(inputs)
             finite = inputs.finite_rows()
-            state, output = (
-                self._met(core, self.state, inputs)
-                if finite is None
-                else self._met_without(core, inputs, finite)
-            )
+            with self._watch_kept():
+                state, output = (
+                    self._met(core, self.state, inputs)
+                    if finite is None
+                    else self._met_without(core, inputs, finite)
+                )
             # The only assignment, and the last: an exception anywhere above leaves all as it was.
             self.state = state
             return output
+
+    @contextmanager
+    def _watch_kept(self) -> Iterator[None]:
+        """An exception in the block leaves the watch as it was."""
+        before = self.watch.copied() if self.watch is not None else None
+        try:
+            yield
+        except BaseException:
+            self.watch = before
+            raise
 
     def source_prediction(self, *args: Any, **kwargs: Any) -> Any:
         """What the source model returns, its own statistics included. Nothing is learnt or counted."""
@@ -177,7 +189,7 @@ class Session:
             return core.step(state, inputs, update=due)
         state, output = core.step.predicted(state, inputs, update=due)
         state, output = self.watch.after(core.step, state, inputs, output, state.batches)
-        return core.step.corrected(state, output)
+        return core.step.corrected(state, output, inputs)
 
     def _met_without(self, core: Core, inputs: Inputs, finite: Tensor) -> tuple[State, Any]:
         """The same for a batch with samples that are not finite: they do not influence the others.
@@ -224,7 +236,7 @@ class Session:
         with self._one_batch_at_a_time:
             self.state = self._owner.core.fresh(self.state)
             if self.watch is not None:
-                self.watch.monitor.forget("the adapter was reset")
+                self.watch.forget("the adapter was reset")
 
     def freeze(self) -> None:
         """Go on predicting with what was learnt so far, without learning more."""
@@ -254,16 +266,19 @@ class Session:
             skipped_non_finite=counts["non_finite"],
             skipped_none_kept=counts["none_kept"],
             left_out=state.left_out,
-            resets=state.resets + int(state.memory.get(RESTARTS, 0)),
             mode=self.mode,
-            **({} if self.watch is None else self._watched(self.watch)),
+            **self._watched(state.resets + int(state.memory.get(RESTARTS, 0))),
         )
 
-    @staticmethod
-    def _watched(watch: Watch) -> dict[str, Any]:
+    def _watched(self, resets: int) -> dict[str, Any]:
+        """What the watch over the stream has to say, if there is one."""
+        watch = self.watch
+        if watch is None:
+            return {"resets": resets}
         return {
             "verdict": watch.monitor.verdict,
             "reason": watch.monitor.reason,
+            "resets": resets + watch.resets,
             "pulled_back": watch.pulled_back,
             "fell_back": watch.fell_back,
             "drifts": watch.drifts,
@@ -274,10 +289,8 @@ class Session:
 
     def state_dict(self) -> dict[str, Tensor]:
         """What moved, what the method remembers, the optimiser and the counters; never the weights."""
-        saved = dict(self.state.flattened())
-        if self.watch is not None:
-            saved |= {_WATCH + name: value for name, value in self.watch.to_tensors().items()}
-        return saved
+        watched = {_WATCH + name: value for name, value in self.watched().items()}
+        return {**self.state.flattened(), **watched}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from a saved state, bit for bit. Checked whole before anything changes."""
@@ -289,11 +302,24 @@ class Session:
         }
         own = {name: value for name, value in state_dict.items() if not name.startswith(_WATCH)}
         with torch.inference_mode(False), self._one_batch_at_a_time:
-            self.state = self.state.filled(own, remembers=remembers)
-            if self.watch is not None:
-                self.watch = _watch_of(self._owner.core)
-                if watched and self.watch is not None:
-                    self.watch.load(watched)
+            self.go_on(self.state.filled(own, remembers=remembers), watched)
+
+    def watched(self) -> Tensors:
+        """What the monitor knows of the stream, as tensors; empty where nothing watches."""
+        return {} if self.watch is None else self.watch.to_tensors()
+
+    def go_on(self, state: State, watched: Mapping[str, Tensor]) -> None:
+        """Continue from the state of a stream and what its monitor knew, checked before all changes."""
+        watch = _watch_of(self._owner.core)
+        if watch is not None and watched:
+            watch.load(watched, state.parameters)
+        self.state, self.watch = state, watch
+
+    def move(self, function: Callable[[Tensor], Tensor]) -> None:
+        """Pass every tensor through a function: the network has been moved by it, too."""
+        self.state = self.state.map(function)
+        if self.watch is not None:
+            self.watch.move(function)
 
     def _require_loaded(self) -> None:
         if self._owner.unloaded:

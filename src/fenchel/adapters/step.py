@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from fenchel.adapters.correlated import corrected, with_classes
 from fenchel.adapters.inputs import Inputs
@@ -51,7 +52,8 @@ class Step:
 
     def __call__(self, state: State, inputs: Inputs, *, update: bool = True) -> tuple[State, Any]:
         """Adapt on one batch and predict it; without the update, running statistics still move."""
-        return self.corrected(*self.predicted(state, inputs, update=update))
+        state, output = self.predicted(state, inputs, update=update)
+        return self.corrected(state, output, inputs)
 
     def predicted(self, state: State, inputs: Inputs, *, update: bool = True) -> tuple[State, Any]:
         """The same without the correction of the output."""
@@ -75,7 +77,7 @@ class Step:
         """The prediction of the state as it is."""
         with torch.no_grad(), self.passes(state, inputs) as passes:
             output = self.method.output(passes, self._with_memory(passes, state), inputs)
-        return self.corrected(state, output)[1]
+        return self.corrected(state, output, inputs)[1]
 
     def source_output(self, inputs: Inputs) -> Any:
         """The prediction of the source model."""
@@ -99,10 +101,14 @@ class Step:
         """The batch has entered the running statistics, and the method's memory exists."""
         state, output = self._mixed_in(networks, state, inputs)
         passes = self._passes(networks, state, inputs, trace)
-        passes.seen = state.seen if networks.moving.suiting is not None else None
         passes.remembers = self.predict == "before"
         passes.remember(state.parameters, output)
-        return self._with_memory(passes, state), passes
+        if networks.moving.suiting is None:
+            return self._with_memory(passes, state), passes
+        # On passes of its own: the batch enters the statistics in a pass that an update differentiates.
+        state = self._with_memory(self._passes(networks, state, inputs), state)
+        passes.seen = state.seen
+        return state, passes
 
     def _passes(
         self, networks: Networks, state: State, inputs: Inputs, trace: Trace | None = None
@@ -137,7 +143,7 @@ class Step:
         return state
 
     @torch.no_grad()
-    def corrected(self, state: State, output: Any) -> tuple[State, Any]:
+    def corrected(self, state: State, output: Any, inputs: Inputs) -> tuple[State, Any]:
         """Take note of the predicted classes, and make use of labels that come in runs."""
         if self.probabilities is None:
             return state, output
@@ -145,7 +151,12 @@ class Step:
         p = self.probabilities(logits)
         if p is None or p.shape != logits.shape:
             return state, output
-        seen, better = corrected(with_classes(state.seen, p), logits, p)
+        said = self.probabilities
+
+        def source() -> Tensor | None:
+            return said(self.scores(self.source_output(inputs)))
+
+        seen, better = corrected(with_classes(state.seen, p, source), logits, p)
         return replace(state, seen=seen), self.scores.replaced(output, better)
 
     def _mixed_in(self, networks: Networks, state: State, inputs: Inputs) -> tuple[State, Any]:

@@ -10,10 +10,10 @@ A layer is normalised by a mix of the two: source + shift * (stream - source). W
 of the stream's statistics from the source's, relative to the source's variance, and b the share of the
 variance that lies between images,
 
-    shift = 1 - (TOLERANCE + CAUTION * b / samples) / d,   at least 0, and exactly 1 where d >= FAR
+    shift = (1 - c / d) / (1 - c / FAR),   c = TOLERANCE + CAUTION * b / samples, at most FAR / 2
 
-(James and Stein's estimate, with a tolerance): what is near the source, or known from few images alone,
-is the source's; what is far is the batch's.
+cut off at 0 and 1 (James and Stein's estimate, with a tolerance): what is near the source, or known from
+few images alone, is the source's; what is far is the batch's.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fenchel.adapters.normalization import batch_norm_layers
-from fenchel.adapters.state import Tensors, all_finite
+from fenchel.adapters.state import Tensors, all_finite, chosen
 
-TOLERANCE = 0.03
+TOLERANCE = 0.025
 """A squared distance that is no shift: networks do not mind it, and test images have it too."""
 CAUTION = 4.0
 """How many times what chance alone makes of so many samples is no shift either."""
 FAR = 1.0
 """A squared distance beyond which nothing of the source's statistics is left."""
-MEMORY = 1000.0
+MEMORY = 300.0
 """Samples that running statistics stand for at most, so that a slow drift is followed."""
-CHANGE, FORGETTING = 0.1, 8.0
-"""A distance in the first layer's variances from which on the past is forgotten, and how fast."""
+CHANGE, FORGETTING, NOISE = 0.03, 30.0, 1.5
+"""A distance in the first layer's variances from which on the past is forgotten, and how fast; to the
+distance, NOISE / samples is added for what chance makes of so many."""
 RECENT = 64.0
 """Samples whose variances are compared with the past: more than one small batch."""
 FLOOR = 0.03
@@ -49,9 +50,13 @@ FLOOR = 0.03
 BETWEEN = 0.2
 """The share of the variance between images, until a batch of several shows it."""
 
-SAMPLES, RECENT_VARIANCE, RECENT_SAMPLES = "samples", "recent_variance", "recent_samples"
+SAMPLES, RECENT_SAMPLES = "samples", "recent_samples"
+RECENT_MEAN, RECENT_VARIANCE = "recent_mean", "recent_variance"
 CHANGED, INDEPENDENT = "changed", "independent"
 _MEAN, _VARIANCE = "running_mean", "running_var"
+
+Moments = tuple[Tensor, Tensor]
+"""Mean and variance, per channel."""
 
 
 def suited_layers(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -72,9 +77,13 @@ class Meeting:
     seen: Tensors = field(default_factory=dict)
     weight: Tensor | None = None
     """How much the batch counts beside what was seen before."""
+    assumed: Tensors = field(default_factory=dict)
+    """What was taken for known, having never been seen."""
 
     def known(self, name: str, otherwise: Tensor) -> Tensor:
         """What was known before the batch."""
+        if name not in self.before:
+            self.assumed[name] = otherwise
         return self.before.get(name, otherwise)
 
 
@@ -104,31 +113,29 @@ class Suiting:
             return None  # nothing is decided, or a layer runs a second time in one pass
         first, *others = inputs
         with torch.no_grad():
-            share, mean = self._decided(met, prefix, layer, first.detach())
+            share, stream_mean = self._decided(met, prefix, layer, first.detach())
         # functional_call puts the layer's own tensors back.
         layer.running_mean = met.statistics[f"{prefix}{_MEAN}"]
         layer.running_var = met.statistics[f"{prefix}{_VARIANCE}"]
         if torch.is_grad_enabled() and first.requires_grad:
             used = (layer.running_mean, layer.running_var)
-            first = cast(Tensor, _ThroughBatch.apply(first, mean, *used, share, layer.eps))
+            through = _ThroughBatch.apply(first, stream_mean, *used, share, layer.eps)  # type: ignore[no-untyped-call]
+            first = cast(Tensor, through)
         return first, *others
 
     def _decided(
         self, met: Meeting, prefix: str, layer: _BatchNorm, x: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Enter the batch into the statistics of a layer; its share in those used, and its mean."""
+        """Enter the batch into a layer's statistics; its share in those used, and the stream's mean."""
         source_mean = self._source[f"{prefix}{_MEAN}"]
         source_variance = self._source[f"{prefix}{_VARIANCE}"]
         mean, variance = moments(x, source_mean.dtype)
         old_mean = met.known(f"{prefix}{_MEAN}", source_mean)
         old_variance = met.known(f"{prefix}{_VARIANCE}", source_variance)
         if met.weight is None:
-            _count_in(met, len(x), variance, old_variance, layer.eps)
+            _count_in(met, len(x), (mean, variance), old_variance, layer.eps)
         weight, samples = cast(Tensor, met.weight), met.seen[SAMPLES]
-        apart = mean - old_mean
-        stream_mean = old_mean + weight * apart
-        within = torch.lerp(old_variance, variance, weight)
-        stream_variance = within + weight * (1 - weight) * apart.square()
+        stream_mean, stream_variance = _joined((old_mean, old_variance), (mean, variance), weight)
         floor = layer.eps + FLOOR * source_variance.mean()
         between = met.known(f"{prefix}between", weight.new_tensor(BETWEEN))
         if len(x) > 1:
@@ -147,23 +154,33 @@ class Suiting:
             f"{prefix}{_MEAN}": torch.lerp(source_mean, stream_mean, shift),
             f"{prefix}{_VARIANCE}": torch.lerp(source_variance, stream_variance, shift),
         }
-        return weight * shift, mean
+        return weight * shift, stream_mean
 
 
-def _count_in(met: Meeting, size: int, variance: Tensor, old: Tensor, eps: float) -> None:
+def _joined(old: Moments, new: Moments, weight: Tensor) -> Moments:
+    """The mean and the variance of both together, of which `weight` is the share of the new."""
+    apart = new[0] - old[0]
+    between = weight * (1 - weight) * apart.square()
+    return old[0] + weight * apart, torch.lerp(old[1], new[1], weight) + between
+
+
+def _count_in(met: Meeting, size: int, batch: Moments, old: Tensor, eps: float) -> None:
     """Decide, in the first layer to run, how much the batch counts in all of them."""
+    mean, variance = batch
     zero = variance.new_zeros(())
     samples, recent = met.known(SAMPLES, zero), met.known(RECENT_SAMPLES, zero)
     weight = size / (size + recent.clamp(max=RECENT)) if size < RECENT else torch.ones_like(zero)
-    latest = torch.lerp(met.known(RECENT_VARIANCE, variance), variance, weight)
-    change = relative(latest, old, eps + FLOOR * old.mean())
-    change = torch.where(samples > 0, change, zero)
+    earlier = (met.known(RECENT_MEAN, mean), met.known(RECENT_VARIANCE, old))
+    recent_mean, recent_variance = _joined(earlier, batch, weight)
+    change = relative(recent_variance, old, eps + FLOOR * old.mean())
+    change = torch.where(samples > 0, change - NOISE / max(size, RECENT), zero)
     kept = samples * torch.exp(-FORGETTING * (change - CHANGE).clamp_min(0))
     count = (size * met.known(INDEPENDENT, torch.ones_like(zero))).clamp_min(1)
     met.weight = count / (count + kept)
     met.seen |= {
         SAMPLES: (kept + count).clamp(max=MEMORY),
-        RECENT_VARIANCE: latest,
+        RECENT_MEAN: recent_mean,
+        RECENT_VARIANCE: recent_variance,
         RECENT_SAMPLES: (recent + size).clamp(max=RECENT),
         CHANGED: change,
     }
@@ -200,20 +217,10 @@ def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, 
     if not met.statistics:
         return statistics, seen
     fine = all_finite((*met.statistics.values(), *met.seen.values()))
+    # A layer that did not run keeps what it had.
     return (
-        {
-            name: torch.where(fine, value, statistics[name])
-            for name, value in met.statistics.items()
-        },
-        {
-            **seen,
-            **{
-                name: torch.where(
-                    fine, value, seen.get(name, statistics.get(name, torch.zeros_like(value)))
-                )
-                for name, value in met.seen.items()
-            },
-        },
+        {**statistics, **chosen(fine, met.statistics, statistics)},
+        {**seen, **chosen(fine, met.seen, {**met.assumed, **seen})},
     )
 
 
@@ -222,9 +229,11 @@ class _ThroughBatch(torch.autograd.Function):
 
     The layer takes its statistics for constants and so passes back d, the gradient with respect to its
     input at constant statistics. The rest of the gradient follows from d: with `share` the weight of the
-    batch's mean m and variance in the used mean u and variance v, over n values per channel,
+    batch in the used mean u and variance v, m the mean of the stream, over n values per channel,
 
         d - share / n * (sum(d) + (x - m) * sum(d * (x - u)) / (v + eps))
+
+    where the share itself counts as a constant.
     """
 
     @staticmethod
@@ -236,7 +245,7 @@ class _ThroughBatch(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
         x, mean, used, variance, share = ctx.saved_tensors
         # One pass over both: sum(d * (x - u)) / sqrt(v + eps), and sum(d).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -24,6 +24,8 @@ logger = logging.getLogger("fenchel")
 
 Action = Literal["", "pulled back", "reset", "fell back"]
 
+_COUNTS = ("pulled_back", "resets", "fell_back", "drifts")
+
 PULL = 0.5
 """How far suspect parameters are drawn towards the source."""
 
@@ -40,8 +42,11 @@ class HarmWarning(AdaptationWarning):
 
     def __init__(self, verdict: Verdict, reason: str, batch: int, action: Action) -> None:
         self.verdict, self.reason, self.batch, self.action = verdict, reason, batch, action
-        done = f" The adapter {DONE[action]}." if action else ""
-        super().__init__(f"{verdict} at batch {batch}: {reason}.{done}")
+        super().__init__(verdict, reason, batch, action)  # as pickle gives them back
+
+    def __str__(self) -> str:
+        done = f" The adapter {DONE[self.action]}." if self.action else ""
+        return f"{self.verdict} at batch {self.batch}: {self.reason}.{done}"
 
 
 DONE: dict[Action, str] = {
@@ -125,15 +130,17 @@ class Watch:
         if p is None:
             return state, output
         adapted, changed = Predicted.of(p), _has_changed(state)
+        before = self.monitor.verdict
         if changed:
             self.monitor.forget("the stream has just changed")
-        before = self.monitor.verdict
         action: Action = ""
         if self._drifted(adapted) or changed or self.monitor.wants_comparison(adapted):
             state, output, action = self._compared(step, state, inputs, output, p)
         else:
             self.monitor.update(None)
         self._tell(before, action, batch, adapted, state, step)
+        if action == "reset":
+            self.monitor.forget("the adapter went back to the last healthy parameters")
         return state, output
 
     def _compared(
@@ -167,7 +174,6 @@ class Watch:
         self.resets += 1
         state = self._towards(state, self._healthy or step.source, 1.0)
         self._healthy = None  # a second collapse goes back to the source
-        self.monitor.forget("the adapter went back to the last healthy parameters")
         return state, better, "reset"
 
     def _towards(self, state: State, target: Tensors, share: float) -> State:
@@ -198,8 +204,6 @@ class Watch:
     ) -> None:
         monitor = self.monitor
         verdict, reason = monitor.verdict, monitor.reason
-        if action == "reset":
-            verdict = "collapsed"
         signals = _signals(adapted, self.beside)
         signals["parameter_distance"] = distance(state.parameters, step.source)
         self.latest = Report(batch, verdict, reason, action, signals)
@@ -222,26 +226,43 @@ class Watch:
         finite = p.isfinite().all(-1)
         return p if bool(finite.all()) else torch.nan_to_num(p, nan=1 / p.shape[-1])
 
+    def forget(self, reason: str) -> None:
+        """Watch on as over a new stream; only the counts stay."""
+        self.monitor.forget(reason)
+        self.monitor.batches, self._healthy = 0, None
+
     # --- saving ----------------------------------------------------------------------------------
+
+    def copied(self) -> Watch:
+        """The same watch, which goes on by itself."""
+        return replace(self, monitor=self.monitor.copied())
+
+    def move(self, function: Callable[[Tensor], Tensor]) -> None:
+        """Pass every tensor through a function, which moves it to where the parameters are."""
+        if self._healthy is not None:
+            self._healthy = {name: function(value) for name, value in self._healthy.items()}
 
     def to_tensors(self) -> Tensors:
         """Everything that later decisions depend on, as tensors."""
-        counts = {
-            name: torch.tensor(getattr(self, name))
-            for name in ("pulled_back", "resets", "fell_back", "drifts")
-        }
+        counts = {name: torch.tensor(getattr(self, name)) for name in _COUNTS}
         healthy = {f"healthy.{name}": value for name, value in (self._healthy or {}).items()}
         return {**counts, **self.monitor.to_tensors(), **healthy}
 
-    def load(self, saved: Tensors) -> None:
-        """Watch on from what `to_tensors` gave."""
-        for name in ("pulled_back", "resets", "fell_back", "drifts"):
+    def load(self, saved: Mapping[str, Tensor], parameters: Tensors) -> None:
+        """Watch on from what `to_tensors` gave, over a stream with such parameters."""
+        absent = [name for name in (*_COUNTS, "batches", "verdict") if name not in saved]
+        if absent:
+            raise ValueError(
+                f"this saved state has no {absent[0]!r} of the monitor. Pass what adapter.state_dict() "
+                "returned."
+            )
+        for name in _COUNTS:
             setattr(self, name, int(saved[name]))
         self.monitor = Monitor.from_tensors(saved)
         healthy = {
-            name.removeprefix("healthy."): value
-            for name, value in saved.items()
-            if name.startswith("healthy.")
+            name: saved[f"healthy.{name}"].to(like, copy=True)
+            for name, like in parameters.items()
+            if f"healthy.{name}" in saved
         }
         self._healthy = healthy or None
 

@@ -14,6 +14,7 @@ from fenchel.cli.adapting import (
     moving,
     normalised,
     number_or_text,
+    protection,
     require_free,
     say_about,
     source_pixels,
@@ -97,7 +98,15 @@ def adapt_images(
             autocompletion=completion.methods,
             help="See `fenchel list methods`; options follow: hard:threshold=0.9, learned:path=FILE.",
         ),
-    ] = "conjugate",
+    ] = "protected",
+    protect: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_ADAPTATION,
+            help="auto: notice harm and act; watch: notice and say it; off: the bare step.",
+            show_default="auto, or watch for a method that you name",
+        ),
+    ] = None,
     settings: Annotated[
         str | None,
         typer.Option(
@@ -134,9 +143,9 @@ def adapt_images(
         str | None,
         typer.Option(
             rich_help_panel=_ADAPTATION,
-            help="batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 (source and "
-            "batch) or note:4 (corrected per sample).",
-            show_default="the method's own, or batch",
+            help="auto, batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 (source "
+            "and batch) or note:4 (corrected per sample).",
+            show_default="auto, or what suits the method",
         ),
     ] = None,
     parameters: Annotated[
@@ -298,6 +307,7 @@ def adapt_images(
         network.to(place),
         trained_with=loss,
         **method_arguments(method, loss),
+        protect=protection(protect, method),
         settings=settings,
         optimizer=optimizer,
         learning_rate=learning_rate,
@@ -317,6 +327,7 @@ def adapt_images(
         "model_digest": source.digest,
         "trained_with": source.loss_spec or None,
         "method": method,
+        "protect": adapter.settings.protect,
         "settings": settings,
         **moving(adapter),
         "temperature": temperature,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fenchel.adapters import Adapter
+    from fenchel.adapters.core import Protect
     from fenchel.losses import Loss
     from fenchel.models import Checkpoint
     from fenchel.predict import ImageFiles, Labelled, Run, Summary
@@ -61,6 +62,15 @@ def method_arguments(method: str, loss: Loss | None) -> dict[str, Any]:
             "Add --trained-with, for example --trained-with cross-entropy."
         )
     return {"method": name, **options}
+
+
+def protection(told: str | None, method: str) -> Protect:
+    """What `fenchel.adapt` takes for `--protect`; methods that are named are watched at least."""
+    if told is None:
+        return "auto" if parse_spec(method)[0] == "protected" else "watch"
+    if told not in ("auto", "watch", "off"):
+        raise ValueError(f"--protect must be auto, watch or off; got {told!r}.")
+    return False if told == "off" else told  # type: ignore[return-value]
 
 
 def normalised(network: nn.Module, mean: str | None, std: str | None) -> nn.Module:

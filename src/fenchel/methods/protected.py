@@ -123,5 +123,6 @@ class Protected(EntropyMethod):
 
 def _length(tensors: list[Tensor]) -> Tensor:
     """The Euclidean length of all tensors together, in float32 at least."""
-    squares = [value.float().square().sum() for value in tensors]
+    wide = torch.promote_types(tensors[0].dtype, torch.float32)
+    squares = [value.to(wide).square().sum() for value in tensors]
     return torch.stack(squares).sum().sqrt()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fenchel.adapters import Health
-from fenchel.adapters.monitor import SIGNALS, Compared, Monitor, Predicted
+from fenchel.adapters.monitor import SIGNALS, Predicted, Verdict
 from fenchel.predict.classes import Labelled
 from fenchel.predict.images import UNKNOWN_LABEL
 from fenchel.predict.reading import LEFT_OUT, UNREADABLE, Batch
@@ -29,9 +29,9 @@ class Prediction:
     """Over the samples with finite probabilities, if there are any."""
 
     @staticmethod
-    def of(scores: Tensor) -> Prediction:
-        """From the scores of a batch."""
-        probabilities = scores.detach().float().cpu().softmax(-1)
+    def of(probabilities: Tensor) -> Prediction:
+        """From the probabilities of a batch."""
+        probabilities = probabilities.detach().float().cpu()
         finite = probabilities.isfinite().all(-1)
         sums = Predicted.of(probabilities[finite]) if bool(finite.any()) else None
         return Prediction(probabilities, finite, sums)
@@ -51,13 +51,6 @@ class Predictions:
             each.name: None if (found := getattr(self, each.name)) is None else found.sums
             for each in fields(self)
         }
-
-    def compared(self) -> Compared | None:
-        """What the monitor looks at, if the source was asked."""
-        sums = self.sums()
-        if sums["adapted"] is None or sums["source"] is None:
-            return None
-        return Compared(**sums)  # type: ignore[arg-type]
 
 
 def event_of(before: Health, after: Health) -> str:
@@ -173,7 +166,8 @@ def batch_entry(
     predictions: Predictions,
     number: int,
     event: str,
-    monitor: Monitor,
+    verdict: Verdict,
+    reason: str,
 ) -> dict[str, Any]:
     """One line of the log: what happened to a batch, the signals of its predictions, and the verdict."""
     events = [row["event"] for row in rows]
@@ -193,8 +187,8 @@ def batch_entry(
         "agreement": _share(rows, "prediction", "source_prediction"),
         "error": _error(rows, "prediction"),
         "source_error": _error(rows, "source_prediction"),
-        "verdict": monitor.verdict,
-        "reason": monitor.reason,
+        "verdict": verdict,
+        "reason": reason,
     }
 
 

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from fenchel.adapters import Adapter, Health
-from fenchel.adapters.monitor import Monitor
+from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.monitor import Verdict
+from fenchel.adapters.watch import distance
 from fenchel.models.feeding import blamed, suspicious_inputs
 from fenchel.predict.classes import Labelled
 from fenchel.predict.evidence import Prediction, Predictions, batch_entry, count, event_of, rows_of
@@ -75,7 +77,6 @@ class Outcome:
     """How a run ended."""
 
     tally: Tally
-    monitor: Monitor
     health: Health
     finished: bool
     """False if it was interrupted."""
@@ -104,7 +105,8 @@ class Run:
         self._order = images.order(shuffle=choices.shuffle, seed=choices.seed)
         self._whole = {**self.described, **choices.deciding(), "images": images.digest}
         self._standing = Standing(self._whole)
-        self._tally, self._monitor = Tally(), Monitor()
+        self._tally = Tally()
+        self._said = Probabilities(self.adapter.settings.loss)
         every = self.pile.classes if choices.probabilities else 0
         self._columns = columns(choices.top_k, every)
 
@@ -117,7 +119,6 @@ class Run:
         standing.require_same(self._whole)
         self.adapter.load_state_dict(standing.tensors)
         self._tally = Tally(**standing.tally)
-        self._monitor = Monitor.from_plain(standing.monitor)
         self._standing = standing
         return standing.images
 
@@ -133,7 +134,7 @@ class Run:
                     self._meet(batch, is_last)
                     self._standing = self._stand()
                     bar.advance(len(batch.pictures))
-                    bar.note(self._monitor.verdict)
+                    bar.note(self._verdict()[0])
                     if self._tally.batches % self.choices.save_every == 0:
                         self._save()
                     if self.stop():
@@ -158,14 +159,17 @@ class Run:
         self._require_usable(batch)
         number, before = self._tally.batches, self.adapter.health()
         found = self._predicted(batch, is_last)
-        self._tally.judge(self._monitor.update(found.compared()), number)
+        verdict, reason = self._verdict()
+        self._tally.judge(verdict, number)
         event = event_of(before, self.adapter.health())
         rows = rows_of(batch, found, self.pile, number, event, self._columns)
         count(self._tally, rows)
         self._rows_file.add(rows)
         if self._log_file is not None:
-            entry = batch_entry(rows, found, number, event, self._monitor)
-            entry["parameter_distance"] = _distance(self.adapter)
+            entry = batch_entry(rows, found, number, event, verdict, reason)
+            entry["parameter_distance"] = distance(
+                self.adapter.state.parameters, self.adapter.step.source
+            )
             entry["time"] = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             self._log_file.append(json_line(entry))
 
@@ -178,22 +182,38 @@ class Run:
             return self._compared(inputs, is_last)
 
     def _compared(self, inputs: Tensor, is_last: bool) -> Predictions:
-        adapter = self.adapter
-        adapted = Prediction.of(scores_of(adapter, adapter(inputs)))
-        if not self._compares(adapted, is_last):
+        adapter, watch = self.adapter, self.adapter.watch
+        adapted = self._prediction(adapter(inputs))
+        if self.choices.source_predictions == "never":
             return Predictions(adapted)
-        source = Prediction.of(scores_of(adapter, adapter.source_prediction(inputs)))
+        if watch is not None and watch.beside is not None:  # the protection has compared them
+            beside = watch.beside
+            unmoved = None if beside.unmoved is None else Prediction.of(beside.unmoved)
+            return Predictions(adapted, Prediction.of(beside.source), unmoved)
+        if not self._compares(is_last):
+            return Predictions(adapted)
+        source = self._prediction(adapter.source_prediction(inputs))
         if not adapter.state.parameters:
             return Predictions(adapted, source)
-        unmoved = scores_of(adapter, adapter.unmoved_prediction(inputs))
-        return Predictions(adapted, source, Prediction.of(unmoved))
+        return Predictions(adapted, source, self._prediction(adapter.unmoved_prediction(inputs)))
 
-    def _compares(self, adapted: Prediction, is_last: bool) -> bool:
-        if self.choices.source_predictions != "auto":
-            return self.choices.source_predictions == "always"
-        if self.pile.images.labels is not None or is_last or adapted.sums is None:
+    def _compares(self, is_last: bool) -> bool:
+        """Whether the source is asked, where the protection did not ask it."""
+        if self.choices.source_predictions == "always" or self.pile.images.labels is not None:
             return True
-        return self._monitor.wants_comparison(adapted.sums)
+        return is_last and self._tally.compared == 0
+
+    def _prediction(self, output: Any) -> Prediction:
+        scores = scores_of(self.adapter, output)
+        p = self._said(scores)
+        return Prediction.of(scores.detach().float().softmax(-1) if p is None else p)
+
+    def _verdict(self) -> tuple[Verdict, str]:
+        """The protection's word on the last batch."""
+        watch = self.adapter.watch
+        if watch is None or watch.latest is None:
+            return "healthy", self.adapter.health().reason
+        return watch.latest.verdict, watch.latest.reason
 
     def _require_usable(self, batch: Batch) -> None:
         for picture in batch.pictures if self.choices.strict else ():
@@ -225,7 +245,6 @@ class Run:
             images=self._tally.images,
             sizes={name: file.size for name, file in self._files()},
             tally=self._tally.to_plain(),
-            monitor=self._monitor.to_plain(),
             finished=self._tally.images == len(self.pile.images),
             tensors=self.adapter.state_dict(),
         )
@@ -242,7 +261,7 @@ class Run:
             file.close()
 
     def _outcome(self, *, finished: bool) -> Outcome:
-        return Outcome(self._tally, self._monitor, self.adapter.health(), finished)
+        return Outcome(self._tally, self.adapter.health(), finished)
 
 
 def files_of(rows: Path, log: Path | None) -> list[Path]:
@@ -295,13 +314,3 @@ def _with_last(batches: Iterator[Batch]) -> Iterator[tuple[Batch, bool]]:
         following = next(batches, None)
         yield held, following is None
         held = following
-
-
-def _distance(adapter: Adapter) -> float:
-    """How far the moving parameters are from the source's, relative to their size."""
-    source, moved = adapter.step.source, adapter.state.parameters
-    if not source:
-        return 0.0
-    apart = sum(float((moved[name] - value).square().sum()) for name, value in source.items())
-    size = sum(float(value.square().sum()) for value in source.values())
-    return float((apart / size) ** 0.5) if size else 0.0

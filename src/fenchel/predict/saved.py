@@ -25,7 +25,7 @@ class Standing:
         described: all that decides its predictions; a run is continued only under the same.
         images: how many are in the file, usable or not.
         sizes: the bytes that belong to each file so far.
-        tally, monitor: as JSON has them.
+        tally: as JSON has it.
         tensors: the state of the adapter.
     """
 
@@ -33,7 +33,6 @@ class Standing:
     images: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
     tally: Mapping[str, Any] = field(default_factory=dict)
-    monitor: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False
     tensors: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
@@ -44,7 +43,6 @@ class Standing:
             "images": self.images,
             "sizes": dict(self.sizes),
             "tally": dict(self.tally),
-            "monitor": dict(self.monitor),
             "finished": self.finished,
         }
         metadata = {"format": FORMAT, "standing": json.dumps(entries, sort_keys=True)}

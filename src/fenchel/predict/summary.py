@@ -43,7 +43,7 @@ def _verdict(outcome: Outcome) -> Verdict:
     if tally.collapsed:
         return "collapsed"
     often = tally.suspect > OFTEN * max(1, tally.batches)
-    return "suspect" if often or outcome.monitor.verdict == "suspect" else "healthy"
+    return "suspect" if often or outcome.health.verdict == "suspect" else "healthy"
 
 
 def _in_errors(outcome: Outcome, verdict: Verdict) -> tuple[str, str, bool]:
@@ -64,7 +64,7 @@ def _in_errors(outcome: Outcome, verdict: Verdict) -> tuple[str, str, bool]:
 
 def _in_signs(outcome: Outcome, verdict: Verdict) -> tuple[str, str, bool]:
     """Where labels are not known: does it look harmful?"""
-    tally, reason = outcome.tally, outcome.monitor.reason
+    tally, reason = outcome.tally, outcome.health.reason
     if verdict == "collapsed":
         return f"Adaptation looks harmful. {_collapse(outcome)}", _LESS, True
     if not tally.compared:
@@ -87,7 +87,7 @@ def _in_signs(outcome: Outcome, verdict: Verdict) -> tuple[str, str, bool]:
 
 def _collapse(outcome: Outcome) -> str:
     tally = outcome.tally
-    now = outcome.monitor
+    now = outcome.health
     where = f"From batch {tally.first_collapse} on, {tally.collapsed} batches were judged collapsed"
     return f"{where}: {now.reason}." if now.verdict == "collapsed" else f"{where}; later ones not."
 
@@ -105,8 +105,14 @@ def _notes(outcome: Outcome) -> list[str]:
             f"{health.skips} updates were skipped: {health.skipped_non_finite} because of numbers that are "
             f"not finite, {health.skipped_none_kept} because no sample was confident"
         )
+    if health.pulled_back:
+        notes.append(
+            f"suspect parameters were drawn back towards the source {health.pulled_back} times"
+        )
     if health.resets:
-        notes.append(f"the adapter was reset {health.resets} times")
+        notes.append(f"the adapter went back to healthy parameters {health.resets} times")
+    if health.fell_back:
+        notes.append(f"the source model's prediction was returned for {health.fell_back} batches")
     return notes
 
 
@@ -129,6 +135,8 @@ def as_entries(outcome: Outcome, summary: Summary) -> dict[str, Any]:
         "updates": health.updates,
         "skipped_updates": health.skips,
         "resets": health.resets,
+        "pulled_back": health.pulled_back,
+        "fell_back": health.fell_back,
         "unreadable": tally.unreadable,
         "left_out": tally.left_out,
         "warnings": list(summary.notes),
