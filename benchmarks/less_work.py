@@ -38,7 +38,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def run(options: dict[str, Any], shift: Shift, images: int, seed: int) -> tuple[float, float]:
     """Online error in percent, and CPU seconds."""
-    adapter = fenchel.adapt(f"zoo:{NETWORK}", **options)
+    adapter = fenchel.adapt(f"zoo:{NETWORK}", protect=False, **options)
     stream = Stream(shifts=[shift], batch_size=100, limit=images, seed=seed)
     wrong, seconds = 0, 0.0
     for batch in stream:

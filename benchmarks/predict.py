@@ -75,7 +75,7 @@ def measured(
     folder: Path, model: nn.Module, side: int, batch: int, rounds: int
 ) -> list[dict[str, Any]]:
     images = read_images(folder / "photographs", size=side)
-    adapter = fenchel.adapt(model, trained_with="cross-entropy")
+    adapter = fenchel.adapt(model, trained_with="cross-entropy", protect=False)
     choices = Choices(batch_size=batch)
     ways: dict[str, Callable[[], object]] = {
         ALONE: partial(steps_alone, adapter, images, batch, side),
@@ -102,7 +102,7 @@ def growth(folder: str, count: int) -> int:
     """The memory that a run over so many images takes, with a network of no weight."""
     model = nn.Sequential(nn.Conv2d(3, 4, 8, stride=8), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1))
     model.extend([nn.Flatten(), nn.Linear(4, 10)])
-    adapter = fenchel.adapt(model.eval(), trained_with="cross-entropy")
+    adapter = fenchel.adapt(model.eval(), trained_with="cross-entropy", protect=False)
     every = read_images(Path(folder) / "photographs", size=SIDE)
     images = ImageFiles(every.names[:count], every.read)
     run = partial(from_the_folder, adapter, images, Path(folder), Choices(batch_size=BATCH))

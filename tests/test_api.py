@@ -26,25 +26,51 @@ def batch():
 
 def test_the_documented_call_has_the_documented_defaults():
     expected = {
-        "optimizer": "sgd",
         "learning_rate": None,
         "temperature": None,
         "steps": 1,
         "predict": "after",
-        "statistics": "batch",
         "parameters": "normalization",
         "episodic": False,
     }
-    adapted = fenchel.adapt(
-        network(),
-        trained_with=fenchel.PolyLoss(epsilon=6.0),
-        method="conjugate",
-        **expected,
+    poly = fenchel.PolyLoss(epsilon=6.0)
+    bare = {"method": "conjugate", "optimizer": "sgd", "statistics": "batch", "protect": False}
+    safe = {
+        "method": "protected",
+        "optimizer": "adam",
+        "statistics": "auto",
+        "protect": "auto",
+        "correct_output": True,
+    }
+    for short, explicit in (
+        ({"method": "conjugate"}, bare),
+        ({"protect": False}, bare),
+        ({}, safe),
+    ):
+        adapted = fenchel.adapt(network(), trained_with=poly, **expected, **explicit)
+        shorter = fenchel.adapt(network(), trained_with="poly:epsilon=6.0", **short)
+        assert adapted.settings == shorter.settings
+        assert adapted.settings.objective == fenchel.Conjugate(poly)
+        assert adapted(batch()).shape == (20, 3)
+        assert adapted.settings.optimizer == (
+            Adam(learning_rate=1e-3)
+            if explicit is safe
+            else SGD(learning_rate=1e-3, momentum=0.9, nesterov=True)
+        )
+
+
+def test_a_watch_alone_reports_on_the_bare_step():
+    watched, bare = (
+        fenchel.adapt(network(), trained_with=CROSS, protect=protect)
+        for protect in ("watch", False)
     )
-    assert adapted.settings == fenchel.adapt(network(), trained_with="poly:epsilon=6.0").settings
-    assert adapted.settings.objective == fenchel.Conjugate(fenchel.PolyLoss(epsilon=6.0))
-    assert adapted.settings.optimizer == SGD(learning_rate=1e-3, momentum=0.9, nesterov=True)
-    assert adapted(batch()).shape == (20, 3)
+    assert torch.equal(watched(batch()), bare(batch()))
+    assert watched.settings.method == bare.settings.method
+    assert watched.settings.optimizer == bare.settings.optimizer
+    assert watched.health().signals
+    assert not bare.health().signals
+    with pytest.raises(ValueError, match="protect must be 'auto', 'watch' or False; got 'on'"):
+        fenchel.adapt(network(), trained_with=CROSS, protect="on")
 
 
 def test_adam_has_the_documented_betas():
@@ -153,7 +179,7 @@ class NotAnObjective:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({}, ValueError, r"method 'conjugate' is derived from the loss.*trained_with="),
+        ({}, ValueError, r"method 'protected' is derived from the loss.*trained_with="),
         ({"method": "hard"}, ValueError, "Pass trained_with="),
         ({"method": "soft"}, ValueError, "Pass trained_with="),
         ({"method": "conjugat"}, ValueError, "Did you mean 'conjugate'"),
@@ -388,11 +414,12 @@ def test_an_axis_that_cannot_hold_the_classes_is_refused(dim):
 
 def test_a_squared_loss_on_scores_without_a_bound_warns():
     with pytest.warns(AdaptationWarning, match=r"has no minimum.*no bound.*optimizer='adam'"):
-        fenchel.adapt(network(), trained_with="squared")
+        fenchel.adapt(network(), trained_with="squared", method="conjugate")
     with pytest.warns(AdaptationWarning, match="has no minimum"):
-        fenchel.adapt(network(), trained_with=nn.MSELoss())
+        fenchel.adapt(network(), trained_with=nn.MSELoss(), protect="watch")
+    fenchel.adapt(network(), trained_with=nn.MSELoss())  # bounded steps, which stay near the source
     bounded = nn.Sequential(*network(), nn.Tanh())
-    fenchel.adapt(bounded, trained_with="squared")  # warnings are errors here
+    fenchel.adapt(bounded, trained_with="squared", method="conjugate")  # warnings are errors here
     fenchel.adapt(network(), trained_with="squared", method="entropy")
 
 

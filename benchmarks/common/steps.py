@@ -141,7 +141,8 @@ def ways_of(
     x = torch.rand(case.batch, 3, case.side, case.side)
 
     def adapter(**options: Any) -> fenchel.Adapter:
-        return fenchel.adapt(model, trained_with=fenchel.PolyLoss(epsilon=EPSILON), **options)
+        loss = fenchel.PolyLoss(epsilon=EPSILON)
+        return fenchel.adapt(model, trained_with=loss, protect=False, **options)
 
     def one_period() -> Callable[[Tensor], object]:
         adapted = adapter(update_every=PERIOD)

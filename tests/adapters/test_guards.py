@@ -101,9 +101,7 @@ def test_small_batches_warn_once_and_say_what_to_do(make_network, make_stream, a
     adapted = adapt(make_network())
     batch = make_stream(1)[0]
     adapted(batch[:16])
-    with pytest.warns(
-        AdaptationWarning, match=r"batch of 15 .*statistics='source'.*statistics=0.1"
-    ):
+    with pytest.warns(AdaptationWarning, match=r"batch of 15 .*statistics='auto'.*statistics=0.1"):
         adapted(batch[:15])
     adapted(batch[:3])  # warnings are errors here: a second one would fail
     assert adapted.health().updates == 3
@@ -145,7 +143,7 @@ def test_a_batch_of_one_vector_is_refused_with_what_to_do():
     model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
     adapted = fenchel.adapt(model, method="entropy")
     before = adapted.state
-    with pytest.raises(ValueError, match=r"more than one value per channel.*statistics='source'"):
+    with pytest.raises(ValueError, match=r"more than one value per channel.*statistics='auto'"):
         adapted(torch.rand(1, 3))
     assert adapted.state is before
     assert fenchel.adapt(model, method="entropy", statistics="source")(torch.rand(1, 3)).shape == (

@@ -168,7 +168,8 @@ def test_a_session_costs_no_copy_of_the_weights():
     weights = sum(value.nbytes for value in model.parameters())
     moving = sum(value.nbytes for value in adapted.state.parameters.values())
     grown = floats() - before
-    assert grown < 20 * 3 * moving
+    # The parameters, two moments of the optimiser, and running statistics.
+    assert grown < 20 * 5 * moving
     assert grown < weights
     assert len(sessions) == 20
 

@@ -81,12 +81,26 @@ def test_a_learned_objective_keeps_its_temperature(files: Path) -> None:
 
 def test_the_state_of_an_adapter_goes_on(files: Path) -> None:
     checkpoint = load_checkpoint(files / "network.safetensors")
-    adapted = fenchel.adapt(checkpoint, optimizer="adam", learning_rate=0.01, statistics=0.3)
+    settings = {"optimizer": "adam", "learning_rate": 0.01, "statistics": 0.3}
+    adapted = fenchel.adapt(checkpoint, protect=False, **settings)
     adapted.load_state_dict(load_file(files / "adapter-state.safetensors"))
     assert adapted.health().updates == 2
     images = torch.rand(3, 20, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     expected = load_file(files / "adapter-output.safetensors")["output"]
     torch.testing.assert_close(adapted(images[2]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_protected_adapter_goes_on_from_it_too(files: Path) -> None:
+    """It was saved by an adapter without a memory or a monitor."""
+    checkpoint = load_checkpoint(files / "network.safetensors")
+    adapted = fenchel.adapt(checkpoint, learning_rate=0.01, statistics=0.3)
+    adapted.load_state_dict(load_file(files / "adapter-state.safetensors"))
+    assert adapted(torch.rand(20, 1, 8, 8)).isfinite().all()
+    assert adapted.health().updates == 3
+    later = fenchel.adapt(checkpoint, learning_rate=0.01, statistics=0.3)
+    later.load_state_dict(adapted.state_dict())
+    images = torch.rand(20, 1, 8, 8)
+    assert torch.equal(adapted(images), later(images))
 
 
 def test_tuned_settings_are_read(files: Path) -> None:

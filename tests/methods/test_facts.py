@@ -12,7 +12,7 @@ from fenchel.adapters import METHODS
 from fenchel.methods import FIELD_METHODS, STANDARD_METHODS
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
-EVERY = [*STANDARD_METHODS, *FIELD_METHODS]
+EVERY = [*STANDARD_METHODS, *FIELD_METHODS, "protected"]
 
 
 @pytest.mark.parametrize("name", EVERY)

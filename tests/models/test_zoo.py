@@ -27,7 +27,6 @@ def test_the_zoo_has_networks() -> None:
     assert CIFAR
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.adapters.UnboundedObjectiveWarning")
 @pytest.mark.parametrize("name", zoo.names())
 def test_a_network_adapts_at_once_and_knows_its_loss(name: str) -> None:
     checkpoint = load_checkpoint(f"zoo:{name}")

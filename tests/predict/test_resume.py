@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import fenchel
+from fenchel.adapters.watch import Watch
 from fenchel.cli import main
 
 
@@ -127,16 +127,16 @@ def test_an_error_within_a_batch_leaves_the_run_as_it_was_before_it(
 ) -> None:
     """The adapter has met the batch, but nothing of it is in the files: it is met again."""
     call = digits.slow_call("--out", "p.csv", "--log", "p.jsonl")
-    predicted = fenchel.Adapter.source_prediction
+    predicted = Watch.after
     calls = iter(range(10**6))
 
-    def fails_once(adapter: fenchel.Adapter, *args: Any) -> Any:
+    def fails_once(*args: Any) -> Any:
         if next(calls) == 4:
             raise RuntimeError("out of memory")
-        return predicted(adapter, *args)
+        return predicted(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(fenchel.Adapter, "source_prediction", fails_once)
+        patched.setattr(Watch, "after", fails_once)
         patched.setattr(sys, "argv", ["fenchel", *call])
         with pytest.raises(RuntimeError, match="out of memory"):
             main()

@@ -11,6 +11,7 @@ from fenchel.adapters.outputs import Scores
 from fenchel.adapters.passes import Gradient, Passes
 from fenchel.adapters.session import Health, Session
 from fenchel.adapters.state import State
+from fenchel.adapters.watch import HarmWarning, Report
 
 __all__ = [
     "METHODS",
@@ -19,11 +20,13 @@ __all__ = [
     "AdaptationWarning",
     "Adapter",
     "Gradient",
+    "HarmWarning",
     "Health",
     "Inputs",
     "Method",
     "Optimizer",
     "Passes",
+    "Report",
     "Scores",
     "Session",
     "Settings",

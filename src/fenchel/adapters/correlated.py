@@ -38,7 +38,9 @@ LATELY_SAMPLES = "recent_class_samples"
 CORRELATION, PRIOR = "correlation", "class_prior"
 
 
-def with_classes(seen: Tensors, p: Tensor, source: Callable[[], Tensor | None]) -> Tensors:
+def with_classes(
+    seen: Tensors, p: Tensor, source: Callable[[], Tensor | None] | None = None
+) -> Tensors:
     """What is known after a batch of predictions (samples, classes): how correlated the labels are.
 
     A model that is wrong about a new kind of image may also prefer a class. So the `source` model is asked
@@ -66,10 +68,11 @@ def with_classes(seen: Tensors, p: Tensor, source: Callable[[], Tensor | None]) 
     variance = (together * (1 - together)).sum().clamp_min(1e-6)
     found = (recent - all_classes).square().sum() / variance
     theirs = batch
-    if bool(found > NOTICED) and (asked := source()) is not None:
+    looks_correlated = bool(found > NOTICED)
+    if looks_correlated and source is not None and (asked := source()) is not None:
         theirs = _shares(asked)
     recent_source = torch.lerp(seen[LATELY_SOURCE], theirs, share)
-    if bool(found > NOTICED):
+    if looks_correlated:
         both = (recent - all_classes) * (recent_source - all_classes)
         found = (both.sum() / variance).clamp_min(0)
     weight = SMOOTHING if enough else size / (size + 3 * RECENT)

@@ -32,7 +32,8 @@ def warn_small_batch(size: int) -> None:
     """A batch too small for batch statistics to mean much."""
     warnings.warn(
         f"a batch of {size} gives noisy batch statistics (fewer than {SMALL_BATCH} samples). Use larger "
-        "batches, statistics='source', or a running mix such as statistics=0.1.",
+        "batches, statistics='auto', or a running mix such as statistics=0.1. Those of the source do not "
+        "help: an update under them does more harm than none.",
         AdaptationWarning,
         stacklevel=4,
     )
@@ -42,7 +43,7 @@ def explain_single_value(error: ValueError, size: int) -> ValueError:
     """PyTorch's refusal to normalise one value per channel, in the user's terms."""
     return ValueError(
         f"batch statistics need more than one value per channel, but this batch of {size} gives one "
-        f"({error}). Use larger batches, statistics='source', or a running mix such as statistics=0.1."
+        f"({error}). Use larger batches, statistics='auto', or a running mix such as statistics=0.1."
     )
 
 

@@ -132,6 +132,8 @@ class Session:
                 )
             # The only assignment, and the last: an exception anywhere above leaves all as it was.
             self.state = state
+            if self.watch is not None:
+                self.watch.tell()
             return output
 
     @contextmanager

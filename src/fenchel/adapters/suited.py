@@ -18,7 +18,7 @@ few images alone, is the source's; what is far is the batch's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -119,8 +119,8 @@ class Suiting:
         layer.running_var = met.statistics[f"{prefix}{_VARIANCE}"]
         if torch.is_grad_enabled() and first.requires_grad:
             used = (layer.running_mean, layer.running_var)
-            through = _ThroughBatch.apply(first, stream_mean, *used, share, layer.eps)  # type: ignore[no-untyped-call]
-            first = cast(Tensor, through)
+            through = cast(Callable[..., Tensor], _ThroughBatch.apply)
+            first = through(first, stream_mean, *used, share, layer.eps)
         return first, *others
 
     def _decided(
@@ -133,7 +133,7 @@ class Suiting:
         old_mean = met.known(f"{prefix}{_MEAN}", source_mean)
         old_variance = met.known(f"{prefix}{_VARIANCE}", source_variance)
         if met.weight is None:
-            _count_in(met, len(x), (mean, variance), old_variance, layer.eps)
+            _count_in(met, len(x), (mean, variance), (old_mean, old_variance), layer.eps)
         weight, samples = cast(Tensor, met.weight), met.seen[SAMPLES]
         stream_mean, stream_variance = _joined((old_mean, old_variance), (mean, variance), weight)
         floor = layer.eps + FLOOR * source_variance.mean()
@@ -164,15 +164,14 @@ def _joined(old: Moments, new: Moments, weight: Tensor) -> Moments:
     return old[0] + weight * apart, torch.lerp(old[1], new[1], weight) + between
 
 
-def _count_in(met: Meeting, size: int, batch: Moments, old: Tensor, eps: float) -> None:
+def _count_in(met: Meeting, size: int, batch: Moments, old: Moments, eps: float) -> None:
     """Decide, in the first layer to run, how much the batch counts in all of them."""
-    mean, variance = batch
-    zero = variance.new_zeros(())
+    zero = batch[0].new_zeros(())
     samples, recent = met.known(SAMPLES, zero), met.known(RECENT_SAMPLES, zero)
     weight = size / (size + recent.clamp(max=RECENT)) if size < RECENT else torch.ones_like(zero)
-    earlier = (met.known(RECENT_MEAN, mean), met.known(RECENT_VARIANCE, old))
+    earlier = (met.known(RECENT_MEAN, old[0]), met.known(RECENT_VARIANCE, old[1]))
     recent_mean, recent_variance = _joined(earlier, batch, weight)
-    change = relative(recent_variance, old, eps + FLOOR * old.mean())
+    change = relative(recent_variance, old[1], eps + FLOOR * old[1].mean())
     change = torch.where(samples > 0, change - NOISE / max(size, RECENT), zero)
     kept = samples * torch.exp(-FORGETTING * (change - CHANGE).clamp_min(0))
     count = (size * met.known(INDEPENDENT, torch.ones_like(zero))).clamp_min(1)
@@ -242,7 +241,7 @@ class _ThroughBatch(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, mean, used, variance, share)
         ctx.eps = eps
-        return x.view_as(x)
+        return x.detach()  # not a view, whose strides mislead torch's backward pass for one sample
 
     @staticmethod
     @once_differentiable

@@ -118,6 +118,8 @@ class Watch:
     resets: int = 0
     fell_back: int = 0
     drifts: int = 0
+    _news: tuple[Report, HarmWarning | None] | None = None
+    """What nobody was told yet."""
     _healthy: Tensors | None = None
     """The parameters of the last comparison that was healthy; None for the source's."""
 
@@ -128,6 +130,7 @@ class Watch:
         p = self._of(step, output)
         self.beside = None
         if p is None:
+            self.monitor.reason = "outputs without one class per sample are not watched"
             return state, output
         adapted, changed = Predicted.of(p), _has_changed(state)
         before = self.monitor.verdict
@@ -138,7 +141,7 @@ class Watch:
             state, output, action = self._compared(step, state, inputs, output, p)
         else:
             self.monitor.update(None)
-        self._tell(before, action, batch, adapted, state, step)
+        self._note(before, action, batch, adapted, state, step)
         if action == "reset":
             self.monitor.forget("the adapter went back to the last healthy parameters")
         return state, output
@@ -193,7 +196,7 @@ class Watch:
         self.drifts += found
         return found
 
-    def _tell(
+    def _note(
         self,
         before: Verdict,
         action: Action,
@@ -209,14 +212,25 @@ class Watch:
         self.latest = Report(batch, verdict, reason, action, signals)
         if action:
             logger.info("batch %d: %s, %s (%s)", batch, verdict, action, reason)
+        changed = verdict != before
+        self._news = (
+            self.latest,
+            HarmWarning(verdict, reason, batch, action) if changed else None,
+        )
+
+    def tell(self) -> None:
+        """Tell the news of a batch, once it is done with: whoever is told may raise an exception."""
+        if self._news is None:
+            return
+        (report, said), self._news = self._news, None
         if callable(self.on_batch) and not isinstance(self.on_batch, Detector):
-            self.on_batch(self.latest)
-        if verdict != before:
-            said = HarmWarning(verdict, reason, batch, action)
-            if verdict != "healthy":
-                warnings.warn(said, stacklevel=2)
-            if self.on_verdict is not None:
-                self.on_verdict(said)
+            self.on_batch(report)
+        if said is None:
+            return
+        if self.on_verdict is not None:
+            self.on_verdict(said)
+        if said.verdict != "healthy":
+            warnings.warn(said, stacklevel=2)
 
     def _of(self, step: Step, output: Any) -> Tensor | None:
         """The finite probabilities in an output."""

@@ -71,6 +71,11 @@ class Protected(EntropyMethod):
     def trained_with(self, loss: Loss | None) -> Self:
         return replace(super().trained_with(loss), loss=loss)
 
+    @property
+    def has_minimum(self) -> bool:
+        """Whatever the objective is, the parameters stay near the source's."""
+        return True
+
     def _require_classes(self, loss: Loss | None, title: str) -> None:
         """Labels of any kind will do: without classes all samples weigh the same."""
 
@@ -79,7 +84,7 @@ class Protected(EntropyMethod):
 
     def first_memory(self, logits: Tensor) -> Tensors:
         p = self._probabilities(logits)
-        return {} if p is None else {MEAN: torch.full_like(p[0], 1 / p.shape[-1])}
+        return {} if p is None else {MEAN: _even(p)}
 
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
         seen: list[Tensor] = []
@@ -90,12 +95,12 @@ class Protected(EntropyMethod):
             p = self._probabilities(logits)
             if p is not None:
                 seen[:] = [p]
-                weights = self.weights(p, state.memory[MEAN]).to(logits.dtype)
+                weights = self.weights(p, state.memory.get(MEAN, _even(p))).to(logits.dtype)
             return passes.mean(self.term(logits), self.weighted(logits, weights))
 
         after = passes.descend(state, loss)
         memory = state.memory
-        if seen:
+        if seen and MEAN in memory:  # a state saved by a method without it has none
             memory = {MEAN: torch.lerp(memory[MEAN], seen[0].mean(0), 1 - self.momentum)}
         return replace(after, parameters=self.bounded(passes, state, after), memory=memory)
 
@@ -119,6 +124,11 @@ class Protected(EntropyMethod):
 
     def _probabilities(self, logits: Tensor) -> Tensor | None:
         return Probabilities(self.loss)(logits / self.term.temperature)
+
+
+def _even(p: Tensor) -> Tensor:
+    """The distribution in which all classes are alike."""
+    return p.new_full(p.shape[-1:], 1 / p.shape[-1])
 
 
 def _length(tensors: list[Tensor]) -> Tensor:
