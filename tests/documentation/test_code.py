@@ -21,7 +21,16 @@ WITH_CODE = [page for page in PAGES if blocks(page, "python") and page.name != "
 
 def test_most_pages_have_code() -> None:
     names = {page.stem for page in WITH_CODE}
-    assert names == {"benchmark", "data", "meta", "methods", "reports", "safety", "training"}
+    assert names == {
+        "benchmark",
+        "data",
+        "imagenet",
+        "meta",
+        "methods",
+        "reports",
+        "safety",
+        "training",
+    }
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)

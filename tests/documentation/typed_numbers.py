@@ -125,6 +125,11 @@ BOUND = [
         "its weights load | {11.7} M, {25.6} M",
         [millions("resnet18"), millions("resnet50")],
     ),
+    Typed(
+        TRAINING,
+        "(imagenet.md)) | {25.6} M, {3.5} M, {4.7} M",
+        [millions("resnet50_keras"), millions("mobilenet_v2"), millions("efficientnet_lite0")],
+    ),
     Typed(TRAINING, "patches of 4 px | {2.7} M", [millions("vit_small")]),
     Typed(TRAINING, "for 8 px and up | {0.09} M", [millions("digit_network")]),
     Typed("results/templates/results.md", "{47} times as large", [larger]),
