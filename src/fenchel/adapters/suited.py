@@ -41,8 +41,8 @@ FAR = 1.0
 MEMORY = 300.0
 """Samples that running statistics stand for at most, so that a slow drift is followed."""
 CHANGE, FORGETTING, NOISE = 0.03, 30.0, 1.5
-"""A distance in the first layer's variances from which on the past is forgotten, and how fast; to the
-distance, NOISE / samples is added for what chance makes of so many."""
+"""A distance in the first layer's variances from which on the past is forgotten, and how fast. What chance
+makes of so many samples, NOISE / samples, is taken off before."""
 RECENT = 64.0
 """Samples whose variances are compared with the past: more than one small batch."""
 FLOOR = 0.03
