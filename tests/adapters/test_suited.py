@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import fenchel
 from fenchel.adapters import Adapter, suited
 from fenchel.adapters.inputs import Inputs
-from fenchel.adapters.suited import _ThroughBatch, moments
+from fenchel.adapters.mixing import ThroughBatch, moments
 
 EPS = 1e-5
 CHANNELS = 3
@@ -286,7 +286,7 @@ def test_through_batch_passes_gradcheck(shape, weight):
             used = torch.lerp(source_mean, stream_mean, shift)
             variance = torch.lerp(source_variance, stream, shift)
         share = torch.tensor(weight * shift, dtype=torch.float64)
-        x = _ThroughBatch.apply(x, stream_mean, used, variance, share, EPS)
+        x = ThroughBatch.apply(x, stream_mean, used, variance, share, EPS)
         return F.batch_norm(x, used, variance, training=False, eps=EPS)
 
     assert torch.autograd.gradcheck(normalised, (x,))

@@ -18,17 +18,17 @@ few images alone, is the source's; what is far is the batch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fenchel.adapters.mixing import Moments, moments, through_batch
 from fenchel.adapters.normalization import batch_norm_layers
 from fenchel.adapters.state import Tensors, all_finite, chosen
 
@@ -56,9 +56,6 @@ SAMPLES, RECENT_SAMPLES = "samples", "recent_samples"
 RECENT_MEAN, RECENT_VARIANCE = "recent_mean", "recent_variance"
 CHANGED, INDEPENDENT, SHIFT = "changed", "independent", "shift"
 _MEAN, _VARIANCE = "running_mean", "running_var"
-
-Moments = tuple[Tensor, Tensor]
-"""Mean and variance, per channel."""
 
 
 def suited_layers(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -123,11 +120,7 @@ class Suiting:
         # functional_call puts the layer's own tensors back.
         layer.running_mean = met.statistics[f"{prefix}{_MEAN}"]
         layer.running_var = met.statistics[f"{prefix}{_VARIANCE}"]
-        if torch.is_grad_enabled() and first.requires_grad:
-            used = (layer.running_mean, layer.running_var)
-            through = cast(Callable[..., Tensor], _ThroughBatch.apply)
-            first = through(first, stream_mean, *used, share, layer.eps)
-        return first, *others
+        return through_batch(layer, first, stream_mean, share), *others
 
     def _decided(
         self, met: Meeting, prefix: str, layer: _BatchNorm, x: Tensor
@@ -211,21 +204,6 @@ def has_moved(shift: Tensor) -> Tensor:
     return ((shift - UNMOVED) / (MOVED - UNMOVED)).clamp(0, 1)
 
 
-def moments(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The mean of every channel, and the variance as batch normalisation has it (over n, not n - 1)."""
-    x = x.to(torch.promote_types(x.dtype, dtype))
-    count = x.numel() // max(1, x.shape[1])
-    if x.device.type != "cpu" or count < 2:
-        axes = [axis for axis in range(x.ndim) if axis != 1]
-        variance, mean = torch.var_mean(x, axes, correction=0)
-        return mean, variance
-    # Several times as fast on a CPU as torch.var_mean over these axes. With the momentum 1, the running
-    # variance is that of the batch, over n - 1.
-    mean, variance = x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
-    torch.batch_norm_update_stats(x, mean, variance, 1.0)
-    return mean, variance * ((count - 1) / count)
-
-
 def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, Tensors]:
     """The statistics and what was seen after a batch, or as before where anything is not finite."""
     if not met.statistics:
@@ -236,39 +214,3 @@ def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, 
         {**statistics, **chosen(fine, met.statistics, statistics)},
         {**seen, **chosen(fine, met.seen, {**met.assumed, **seen})},
     )
-
-
-class _ThroughBatch(torch.autograd.Function):
-    """The identity, in front of a layer whose statistics depend on its input by way of the batch.
-
-    The layer takes its statistics for constants and so passes back d, the gradient with respect to its
-    input at constant statistics. The rest of the gradient follows from d: with `share` the weight of the
-    batch in the used mean u and variance v, m the mean of the stream, over n values per channel,
-
-        d - share / n * (sum(d) + (x - m) * sum(d * (x - u)) / (v + eps))
-
-    where the share itself counts as a constant.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, mean: Tensor, used: Tensor, variance: Tensor, share: Tensor, eps: float
-    ) -> Tensor:
-        ctx.save_for_backward(x, mean, used, variance, share)
-        ctx.eps = eps
-        return x.detach()  # not a view, whose strides mislead torch's backward pass for one sample
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
-        x, mean, used, variance, share = ctx.saved_tensors
-        # One pass over both: sum(d * (x - u)) / sqrt(v + eps), and sum(d).
-        _, aligned, total = torch.ops.aten.native_batch_norm_backward(
-            d, x, None, used, variance, None, None, False, ctx.eps, [False, True, True]
-        )
-        per_value = share / (x.numel() // x.shape[1])
-        slope = -per_value * aligned * torch.rsqrt(variance + ctx.eps)
-        offset = -per_value * total - slope * mean
-        over = (1, -1, *[1] * (x.ndim - 2))
-        gradient = torch.addcmul(d, x, slope.view(over).to(d.dtype))
-        return gradient.add_(offset.view(over).to(d.dtype)), None, None, None, None, None
