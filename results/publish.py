@@ -40,6 +40,7 @@ def render(template: str) -> str:
     )
     helpers: dict[str, Any] = {
         "has": lambda name: bool(rows_of(name)),
+        "lines": reading.lines_with_results,
         "not_run": reading.not_run,
         "table": tables.table,
         "by_severity": tables.by_severity,

@@ -16,13 +16,14 @@ from fenchel.bench.sources import ShiftSource, shift_sources
 from fenchel.bench.store import Store
 from fenchel.bench.sweep import DataChoice
 from fenchel.models import zoo
+from fenchel.models.pretrained.registry import SCHEME
 from fenchel.paper import PRESETS, Preset
 from fenchel.paper.comparison import compare, task_loss_curves
 from fenchel.paper.comparison_tables import comparison_csv, differences, shifts_csv
 from fenchel.paper.planning import LinePlan, PresetPlan, find_checkpoints, plan_preset
 from fenchel.report.curves import curves_csv
 
-CELLS = HERE / "cells-results.csv"
+CELLS = (HERE / "cells-results.csv", HERE / "cells-imagenet.csv")
 SCALE = "cpu"  # of everything that is published
 NO_SWEEPS = (
     "gaussians",
@@ -42,7 +43,7 @@ class Published:
 
 def tables() -> dict[str, str]:
     """Every CSV file that `fenchel reproduce` makes of cells, by its name."""
-    published = read_cells(CELLS)
+    published = read_cells(*CELLS)
     found: dict[str, str] = {}
     for preset in PRESETS.values():
         if preset.figure not in NO_SWEEPS:
@@ -50,10 +51,12 @@ def tables() -> dict[str, str]:
     return found
 
 
-def read_cells(file: Path) -> Published:
-    """The cells that an export holds."""
+def read_cells(*files: Path) -> Published:
+    """The cells that exports hold, of those that are there."""
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "cells.sqlite") as store:
-        import_file(store, file)
+        for file in files:
+            if file.is_file():
+                import_file(store, file)
         records = {record.key: record for record in store.records()}
         asked = store.requests()
     # A cell that was asked for with several selections has each of its methods once all the same.
@@ -105,12 +108,18 @@ def _as_it_was_run(line: LinePlan, published: Published) -> LinePlan:
 def _belongs(cell: Cell, line: LinePlan) -> bool:
     """Whether a cell adapts the line's network to the line's data, in streams of its size."""
     return (
-        line.checkpoint is not None
-        and cell.checkpoint == zoo.address(line.checkpoint.path)
+        cell.checkpoint == _source(line)
         and cell.data == line.line.data
         and (cell.batch_size, cell.limit) == (line.scale.batch_size, line.scale.limit)
         and len(cell.shifts) == 1
     )
+
+
+def _source(line: LinePlan) -> str | None:
+    """The name of a line's network in cells; published networks need not be on this machine."""
+    if line.line.source.pretrained:
+        return f"{SCHEME}:{line.line.source.pretrained}"
+    return None if line.checkpoint is None else zoo.address(line.checkpoint.path)
 
 
 def _is_of(cell: Cell, shift: ShiftSource) -> bool:

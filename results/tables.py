@@ -14,6 +14,7 @@ TUNED = {
     "poly": "PolyLoss source",
     "ce": "Cross-entropy source",
     "squared": "Squared-loss source",
+    "bce": "Binary-cross-entropy source",
 }
 
 
@@ -31,11 +32,11 @@ def table(name: str, titles: Sequence[str] | None = None) -> str:
     return _markdown(headings, rows)
 
 
-def by_severity() -> str:
+def by_severity(data: str) -> str:
     """Methods by severity, our errors; then their paired differences to the conjugate."""
-    titles = lines_with_results("table-severity")
+    titles = lines_with_results("table-severity", data)
     lines = [_Line("table-severity", title) for title in titles]
-    headings = [title.partition(",")[0].removeprefix("CIFAR-10-C ") for title in titles]
+    headings = [title.partition(",")[0].removeprefix(f"{data} ") for title in titles]
     methods = _methods(lines)
     errors = [[TableEntry(m), *(line.ours(m) for line in lines)] for m in methods]
     differences = [

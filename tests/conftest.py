@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,6 +63,20 @@ def optional_package() -> Callable[[str], ModuleType]:
             pytest.skip(f"{name} cannot be imported ({error}); pip install 'fenchel[{extra}]'")
 
     return load
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    """A web server on the loopback device; see `loopback_server.py`."""
+    file = Path(__file__).with_name("loopback_server.py")
+    spec = importlib.util.spec_from_file_location("loopback_server", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclass looks itself up there
+    spec.loader.exec_module(module)
+    with module.serving() as script:
+        yield script
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ SOURCE = Path(fenchel.__file__).parent
 
 # From the bottom up; a layer may import those below it. Layers on one line know nothing of each other.
 LAYERS = (
-    ("_version", "cluster", "facts", "files", "performance", "plugins", "progress"),
+    ("_version", "cluster", "facts", "files", "performance", "plugins", "progress", "wnids"),
     ("names",),
-    ("options", "own_code"),
+    ("options", "own_code", "fetching"),
     ("losses", "data", "models"),
     ("objectives",),
     ("adapters",),

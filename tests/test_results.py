@@ -53,4 +53,4 @@ def test_published_cells_name_no_place_of_a_machine() -> None:
         with file.open(newline="", encoding="utf-8") as opened:
             places = {row["checkpoint"] for row in csv.DictReader(opened)}
         assert places
-        assert all(place.startswith("zoo:") for place in places), file.name
+        assert all(place.startswith(("zoo:", "pretrained:")) for place in places), file.name

@@ -96,7 +96,8 @@ def adapt(
     model: any `nn.Module`; or a checkpoint of this library (or its path), which records its loss.
     trained_with: the loss the model was trained with: one of this library, its spec
         (`"poly:epsilon=6"`), or one of torch's (`nn.CrossEntropyLoss(label_smoothing=0.1)`,
-        `F.cross_entropy`). Any other function goes through `fenchel.derive`.
+        `F.cross_entropy`). Any other function goes through `fenchel.derive`. `"auto"`: what the catalogue
+        knows of a public network (`fenchel list checkpoints`), with one line of notice.
     method: `conjugate`, or any other name of `fenchel list methods`; by default `protected`, the conjugate
         objective made safe. With options if you like: `"hard:threshold=0.9"`. Options may be keywords as
         well: `threshold=` for hard, `q=` for robust, `input_range=(0, 1)` for memo. Or your own `Method`.
@@ -151,7 +152,7 @@ def adapt(
     else:
         network = model
     check_model(network)
-    loss = _as_loss(trained_with)
+    loss = _as_loss(_catalogued(network) if trained_with == "auto" else trained_with)
     if protect is None:
         protect = "auto" if method is None and objective is None else False
     if protect == "auto" and method is None and objective is None:
@@ -237,10 +238,19 @@ def _opened(model: Checkpoint | str | Path, trained_with: Any) -> tuple[nn.Modul
         model = load_checkpoint(model)
     if not isinstance(model, Checkpoint):
         return model, trained_with  # refused as what it is
-    if trained_with is None:
-        trained_with = model.loss_spec or None
+    if trained_with in (None, "auto"):
+        trained_with = model.loss_spec or trained_with
         logger.info("trained with %s, says the checkpoint", trained_with)
     return model.model, trained_with
+
+
+def _catalogued(model: nn.Module) -> str:
+    """The loss that trained a public network, which is told in one line."""
+    from fenchel.models.catalogue import loss_behind  # not needed where the loss is told
+
+    known = loss_behind(model)
+    logger.warning("%s", known.notice)
+    return known.loss
 
 
 def _as_loss(trained_with: object) -> Loss | None:

@@ -17,6 +17,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def bad_file(path: Path | str, rule: str, found: str, remedy: str = "") -> ValueError:
+    """The error for a malformed file: its name, the rule, what it holds, and what to do."""
+    remedy = remedy or "Fetch the file again, or point to another copy."
+    if Path(path).is_file():
+        with Path(path).open("rb") as stream:
+            found = "an HTML page instead of data" if is_html(stream.read(512)) else found
+    return ValueError(f"{path}: {rule}; found {found}. {remedy}")
+
+
+def is_html(beginning: bytes) -> bool:
+    """Whether a file begins like a web page: what a server sends in place of a missing file."""
+    return beginning.lstrip().lower().startswith((b"<!doctype", b"<html", b"<head"))
+
+
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write `content` to `path` so that a crash at any moment leaves the old file or the new one.
 

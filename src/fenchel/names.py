@@ -42,6 +42,8 @@ _BASES = {
 }
 """The classes by which a kind is recognised, by name: this module imports none of them."""
 
+_SHORT = {"on-the-fly": "source=generated"}
+"""Words that stand for an argument, as in `imagenet-c:on-the-fly`."""
 _OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")
 """Matches a comma between arguments, not one within a tuple or list."""
 
@@ -249,7 +251,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     name, _, tail = spec.strip().partition(":")
     arguments: dict[str, Any] = {}
     for item in filter(None, (part.strip() for part in _OUTER_COMMA.split(tail))):
-        key, equals, value = item.partition("=")
+        key, equals, value = _SHORT.get(item, item).partition("=")
         if not equals:
             raise ValueError(
                 f"a spec is written name:key=value,key=value; {item!r} in {spec!r} has no '='."

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 import fenchel
 from fenchel.adapters import Adapter, suited
 from fenchel.adapters.inputs import Inputs
-from fenchel.adapters.suited import _ThroughBatch, moments
+from fenchel.adapters.mixing import ThroughBatch, moments
 
 EPS = 1e-5
 CHANNELS = 3
@@ -123,7 +123,7 @@ def restated(
                     between = (1 - pace) * between + pace * latest
                 moved = ((stream_mean - source_mean) ** 2 / (source_variance + floor)).mean()
                 d = float(moved + relative(stream_variance, source_variance, floor) / 2)
-                c = min(0.5, 0.025 + 4 * float(between) / samples)
+                c = min(0.5, 0.035 + 4 * float(between) / samples)
                 shift = min(1.0, max(0.0, (1 - c / d) / (1 - c)))
             known[name] = stream_mean.detach(), stream_variance.detach(), between
             m = source_mean + shift * (stream_mean - source_mean)
@@ -286,7 +286,7 @@ def test_through_batch_passes_gradcheck(shape, weight):
             used = torch.lerp(source_mean, stream_mean, shift)
             variance = torch.lerp(source_variance, stream, shift)
         share = torch.tensor(weight * shift, dtype=torch.float64)
-        x = _ThroughBatch.apply(x, stream_mean, used, variance, share, EPS)
+        x = ThroughBatch.apply(x, stream_mean, used, variance, share, EPS)
         return F.batch_norm(x, used, variance, training=False, eps=EPS)
 
     assert torch.autograd.gradcheck(normalised, (x,))

@@ -13,7 +13,13 @@ from fenchel.bench import running
 from fenchel.bench.plan import make_plan
 from fenchel.bench.record import Record
 from fenchel.bench.running import run_cell, run_job, seconds_per_sample
-from fenchel.bench.sources import ModelSource, RememberingReader, ingredients, opened_shift
+from fenchel.bench.sources import (
+    LatestReader,
+    ModelSource,
+    RememberingReader,
+    ingredients,
+    opened_shift,
+)
 from fenchel.bench.sweep import DataChoice, MethodChoice, StreamChoice
 from fenchel.data.stream import Stream
 from fenchel.losses import parse
@@ -347,3 +353,17 @@ def test_images_made_on_the_fly_are_made_once(make_sweep):
 
 def test_the_speed_of_a_cell_is_measured_on_a_few_batches(jobs):
     assert 0 < seconds_per_sample(jobs[-1]) < 1
+
+
+def test_of_photographs_a_process_keeps_the_latest_shift_alone():
+    read = []
+
+    def counting(indices):
+        read.append(indices.tolist())
+        return np.zeros((len(indices), 4, 4, 3), np.uint8)
+
+    first, second = LatestReader(counting, 10), LatestReader(counting, 10)
+    for reader in (first, first, second, first):
+        assert reader(np.array([3, 1])).shape == (2, 4, 4, 3)
+    assert read == [[1, 3], [1, 3], [1, 3]]  # once while it is the latest, then anew
+    assert second._rows is None

@@ -13,7 +13,7 @@ from fenchel.cli import app, completion
 from fenchel.cli.listing import KINDS, complete_kind
 from fenchel.data import DATASETS
 from fenchel.losses import LOSSES
-from fenchel.models import MODELS, zoo
+from fenchel.models import MODELS, PRETRAINED, zoo
 from fenchel.paper import PRESETS
 
 
@@ -23,11 +23,19 @@ from fenchel.paper import PRESETS
         (completion.losses, LOSSES),
         (completion.datasets, DATASETS),
         (completion.models, MODELS),
-        (completion.models_and_zoo, [*MODELS, *(f"zoo:{name}" for name in zoo.names())]),
+        (
+            completion.models_and_zoo,
+            [
+                *MODELS,
+                *(f"zoo:{name}" for name in zoo.names()),
+                *(f"pretrained:{name}" for name in PRETRAINED),
+            ],
+        ),
+        (completion.pretrained, PRETRAINED),
         (completion.paper_presets, ["list", *PRESETS]),
         (complete_kind, KINDS),
         (completion.executors, ["serial", "processes", "ray"]),
-        (completion.made_datasets, ["cifar10-c", "cifar100-c"]),
+        (completion.made_datasets, ["cifar10-c", "cifar100-c", "imagenet-c"]),
     ],
     ids=lambda value: "",
 )

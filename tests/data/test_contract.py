@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fenchel.data import DATASETS, load
-from fenchel.data.sets import imagenet
+from fenchel.wnids import wnids
 
 ON_DISK = [name for name, entry in DATASETS.items() if entry.recipe or "your own" in entry.provider]
 SPLITS = [(name, split) for name, entry in DATASETS.items() for split in entry.splits]
@@ -102,7 +102,7 @@ def test_presence_is_told_from_the_files(name, examples, tmp_path):
 @pytest.mark.parametrize("name", ON_DISK)
 def test_missing_files_are_told_with_what_to_do(name, examples, tmp_path):
     _, options = examples(name)
-    options = {**options, **({"source": "files"} if name.startswith("cifar") and options else {})}
+    options = {**options, **({"source": "files"} if "source" in DATASETS[name].options else {})}
     with pytest.raises((FileNotFoundError, ValueError)) as told:
         load(name, None, tmp_path / "nowhere", **options)
     assert "nowhere" in str(told.value)
@@ -126,10 +126,10 @@ def test_listings_have_something_to_say(name):
 
 
 def test_there_are_a_thousand_sorted_wnids():
-    assert len(imagenet.wnids()) == len(set(imagenet.wnids())) == 1000
-    assert list(imagenet.wnids()) == sorted(imagenet.wnids())
-    assert imagenet.wnids()[0] == "n01440764"
-    assert imagenet.wnids()[-1] == "n15075141"
+    assert len(wnids()) == len(set(wnids())) == 1000
+    assert list(wnids()) == sorted(wnids())
+    assert wnids()[0] == "n01440764"
+    assert wnids()[-1] == "n15075141"
 
 
 @pytest.mark.parametrize("wrong", [[-1], [10**9], [[0]], [0.5]])

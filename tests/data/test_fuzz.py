@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from fenchel.data.fetching.archive import extract
 from fenchel.data.formats.cifar_binary import read_binary
 from fenchel.data.formats.cifar_pickle import read_cifar_pickle
 from fenchel.data.formats.idx import read_idx, write_idx
@@ -23,6 +22,7 @@ from fenchel.data.formats.npy import read_npy, read_npz
 from fenchel.data.pictures import Crop, read_picture
 from fenchel.data.sets.cifar import read_python
 from fenchel.data.sets.svhn import read_digits
+from fenchel.fetching.archive import extract
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
 ROUNDS = 150

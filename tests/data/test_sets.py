@@ -11,7 +11,8 @@ from scipy.io import savemat
 
 from fenchel.data import DATASETS, from_arrays, load
 from fenchel.data.corruptions import corrupt
-from fenchel.data.sets import cifar, imagenet
+from fenchel.data.sets import cifar
+from fenchel.wnids import wnids
 
 RANDOM = np.random.default_rng(0)
 
@@ -265,7 +266,7 @@ def test_imagenet_labels_are_places_among_all_thousand_wnids(tmp_path):
 
 
 def test_imagenet_is_resized_to_256_and_cut_to_224(tmp_path):
-    folder = tmp_path / "val" / imagenet.wnids()[0]
+    folder = tmp_path / "val" / wnids()[0]
     folder.mkdir(parents=True)
     width, height = 640, 320
     ramp = np.zeros((height, width, 3), np.uint8)
@@ -281,13 +282,14 @@ def test_imagenet_is_resized_to_256_and_cut_to_224(tmp_path):
 
 
 def test_imagenet_crops_may_be_taken_as_they_are(tmp_path):
-    folder = tmp_path / "val" / imagenet.wnids()[3]
+    folder = tmp_path / "val" / wnids()[3]
     folder.mkdir(parents=True)
     pixels = RANDOM.integers(0, 256, (224, 224, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(folder / "a.png")
     dataset = load("imagenet", root=tmp_path, cropped=True)
     np.testing.assert_array_equal(dataset.images([0])[0], pixels)
-    assert dataset.digest != load("imagenet", root=tmp_path).digest
+    assert dataset.digest == load("imagenet", root=tmp_path).digest  # the files tell
+    assert dataset.digest != load("imagenet", root=tmp_path, cropped=False).digest
 
 
 def test_imagenet_c_is_never_cropped_twice(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fenchel.data import corrupted, load
-from fenchel.data.sheet import spread
+from fenchel.data.orders import spread
 from fenchel.data.stream import Stream, corruption_shifts
 
 SHARED = os.environ.get("FENCHEL_SHARED_DATA")

@@ -53,10 +53,16 @@ RUN = {
     "fenchel data list [--json]": Adjusted({"[--json]": "--json"}),
     "fenchel data make cifar10-c": Adjusted(more="--corruption fog"),
     "fenchel data make cifar10-c --severity 5": AS_IT_IS,
+    "fenchel data make imagenet-c --severity 5 --images 1000": Adjusted(
+        {"1000": "2"}, "--corruption contrast"
+    ),
     "fenchel data show cifar10 --out grid.png": AS_IT_IS,
     "fenchel data verify PATH": Adjusted({"PATH": "photos"}),
     "fenchel derive my_losses.py:focal": AS_IT_IS,
     "fenchel doctor": AS_IT_IS,
+    "fenchel list checkpoints": AS_IT_IS,
+    "fenchel list checkpoints 'timm/resnet50.*'": AS_IT_IS,
+    "fenchel list checkpoints transformers/google/siglip-base-patch16-224": AS_IT_IS,
     "fenchel list losses": AS_IT_IS,
     "fenchel list methods": AS_IT_IS,
     "fenchel list methods --plugin my_method.py": AS_IT_IS,
@@ -69,6 +75,8 @@ RUN = {
     "fenchel meta train --checkpoint source.safetensors --data cifar10": Adjusted(more=SHORT),
     "fenchel meta train --model my_net.py:build --weights runs/own --data cifar10-c "
     "--out runs/meta-own": Adjusted(more=SHORT, without=("runs/meta-own",)),
+    "fenchel models list": AS_IT_IS,
+    "fenchel models show resnet50": AS_IT_IS,
     "fenchel report results.sqlite --out report.html": AS_IT_IS,
     "fenchel report sweep.sqlite --figures figures --format latex": AS_IT_IS,
     "fenchel report sweep.sqlite --out report.html": AS_IT_IS,
@@ -76,12 +84,17 @@ RUN = {
         more="--dry-run"
     ),  # smaller in tests/cli/test_reproduce.py
     "fenchel reproduce fig-meta --scale cpu --workers 2": Adjusted(more="--dry-run"),
+    "fenchel reproduce hostile": Adjusted(more="--dry-run"),
     "fenchel reproduce hostile --column source --column bn --column default": Adjusted(
         more="--dry-run"
     ),
     "fenchel reproduce list": AS_IT_IS,
+    "fenchel reproduce table-bce --scale cpu --workers 2": Adjusted(more="--dry-run"),
+    "fenchel reproduce table-domain": Adjusted(more="--dry-run"),
     "fenchel reproduce table-poly --scale cpu --checkpoints runs": Adjusted(more="--dry-run"),
     "fenchel reproduce table-poly --scale cpu --workers 2": Adjusted(more="--dry-run"),
+    "fenchel train --data cifar10 --model resnet26 --loss binary-cross-entropy --seed 0 "
+    "--out runs/bce": Adjusted(more="--epochs 1 --limit 20 --batch-size 20"),
     "fenchel train --data cifar10 --model resnet26 --loss cross-entropy --out runs/ce": Adjusted(
         more="--epochs 1 --limit 20 --batch-size 20", without=("runs/ce",)
     ),
@@ -115,6 +128,8 @@ PARSED = {
     "fenchel bench sweep.toml --executor ray --ray-address auto": "needs a Ray cluster",
     "fenchel data fetch cifar10": "downloads; tests/data/test_fetch.py fetches from its own server",
     "fenchel data fetch cifar10 mnist": "downloads, as above",
+    "fenchel models fetch resnet50": "downloads; tests/models/test_pretrained.py fetches from its own server",
+    "fenchel reproduce table-ce --scale cpu --checkpoints pretrained:mobilenet-v2": "needs the weights",
     "fenchel demo": "trains for a minute; tests/demo runs it smaller",
     "make bench": "measures for hours",
     "make demo": "sets up an environment, then trains for a minute",
@@ -124,6 +139,7 @@ PARSED = {
     "pip install .": "installs",
     "pip install 'fenchel[demo]'": "installs",
     "pip install 'fenchel[ray]'": "installs",
+    "python benchmarks/corruptions.py --beside --rounds 1": "measures for a minute",
     "python benchmarks/memory.py --quick": "takes a minute; tests/benchmarks runs it with one round",
     "python benchmarks/step.py --network thin --retain --rounds 9": "measures for minutes",
     "python benchmarks/train.py": "measures for minutes; tests/benchmarks runs it with --quick",

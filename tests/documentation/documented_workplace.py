@@ -57,6 +57,11 @@ def furnish(folder: Path) -> None:
     for place, loss in {"runs/poly": "poly:epsilon=6", "runs/ce": "cross-entropy"}.items():
         save_network(folder / place / "checkpoint.safetensors", loss=loss, data="cifar10")
     save_network(folder / "source.safetensors", loss="cross-entropy", data="cifar10")
+    save_network(
+        folder / "home" / "models" / "resnet50" / "checkpoint.safetensors",
+        loss="cross-entropy",
+        data="imagenet",
+    )
     _write_sweep(folder / "sweep.toml")
     for command in PREPARED:
         run(command)
@@ -85,10 +90,11 @@ def _write_data(folder: Path, random: np.random.Generator) -> None:
     for file in (*CIFAR10_BINARY.train, *CIFAR10_BINARY.test):
         images = random.integers(0, 256, (IMAGES, 32, 32, 3), dtype=np.uint8)
         write_binary(cifar / file, images, np.arange(IMAGES) % 10)
-    write_example = DATASETS["mnist"].write_example
-    assert write_example is not None
-    (folder / "mnist").mkdir()
-    write_example(folder / "mnist")
+    for name in ("mnist", "imagenet"):
+        write_example = DATASETS[name].write_example
+        assert write_example is not None
+        (folder / name).mkdir()
+        write_example(folder / name)
 
 
 def _write_photos(folder: Path, random: np.random.Generator) -> None:

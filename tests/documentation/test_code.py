@@ -24,6 +24,7 @@ def test_most_pages_have_code() -> None:
     assert names == {
         "benchmark",
         "data",
+        "imagenet",
         "meta",
         "methods",
         "reports",

@@ -11,8 +11,9 @@ import torch
 from documented_numbers import Cell, Typed, rows
 
 from fenchel import models
-from fenchel.adapters import monitor
+from fenchel.adapters import monitor, suited
 from fenchel.adapters.seen import HORIZON
+from fenchel.methods.protected import Protected
 from fenchel.paper import PRESETS as PAPER
 from fenchel.paper.gaussian_experiment import gaussian_settings
 from fenchel.predict import Choices
@@ -23,6 +24,8 @@ from fenchel.train import PRESETS, TrainingRun
 
 PERFORMANCE, TRAINING = "docs/performance.md", "docs/training.md"
 PREDICTIONS = "docs/predictions.md"
+SAFETY = "docs/safety.md"
+PROTECTED = Protected.options()
 POLY, SQUARED = "results/templates/poly.md", "results/templates/squared.md"
 
 
@@ -122,6 +125,11 @@ BOUND = [
         "its weights load | {11.7} M, {25.6} M",
         [millions("resnet18"), millions("resnet50")],
     ),
+    Typed(
+        TRAINING,
+        "(imagenet.md)) | {25.6} M, {3.5} M, {4.7} M",
+        [millions("resnet50_keras"), millions("mobilenet_v2"), millions("efficientnet_lite0")],
+    ),
     Typed(TRAINING, "patches of 4 px | {2.7} M", [millions("vit_small")]),
     Typed(TRAINING, "for 8 px and up | {0.09} M", [millions("digit_network")]),
     Typed("results/templates/results.md", "{47} times as large", [larger]),
@@ -160,6 +168,30 @@ BOUND = [
     Typed(PREDICTIONS, "those of the latest {4,096} images", [lambda: HORIZON]),
     Typed(PREDICTIONS, "exact test at {1} %", [lambda: 100 * RARELY]),
     Typed(PREDICTIONS, "or at least {2} points", [lambda: WORSE]),
+    Typed(SAFETY, "a distance of {1} on", [lambda: suited.FAR]),
+    Typed(SAFETY, "stand for, {300} at most", [lambda: suited.MEMORY]),
+    Typed(SAFETY, "at most {0.3} % of the length", [lambda: 100 * PROTECTED["longest"]]),
+    Typed(SAFETY, "go back {2} % of their way", [lambda: 100 * PROTECTED["pull"]]),
+    Typed(
+        SAFETY,
+        "within {15} % of the source",
+        [lambda: 100 * PROTECTED["longest"] / PROTECTED["pull"]],
+    ),
+    Typed(SAFETY, "On the first {64} images", [lambda: monitor.Monitor.first]),
+    Typed(PREDICTIONS, "on the first {64} images", [lambda: monitor.Monitor.first]),
+    Typed(SAFETY, "last {500} compared", [lambda: monitor.WINDOW]),
+    Typed(
+        SAFETY,
+        "of the source's | below {80} % | below {60} %",
+        [lambda: 100 * monitor.SUSPECT, lambda: 100 * monitor.COLLAPSED],
+    ),
+    Typed(
+        SAFETY,
+        "unmoved network's | below {85} % | below {70} %",
+        [lambda: 100 * monitor.SUSPECT_UNMOVED, lambda: 100 * monitor.COLLAPSED_UNMOVED],
+    ),
+    Typed(SAFETY, "below the source's | {0.3} |", [lambda: monitor.LOST_INFORMATION]),
+    Typed(SAFETY, "does not see it | {0.4} |", [lambda: monitor.MIXED_UP]),
     Typed(PREDICTIONS, "saved every {10} batches", [default(Choices, "save_every")]),
     Typed("docs/data.md", "used {0.05} to {0.1}, where", [constant(0.05), constant(0.1)]),
     Typed(POLY, "and so does {0.001}.", [lowest_rate_of_adam]),

@@ -25,6 +25,9 @@ def count(model: nn.Module) -> int:
         # The public figures of torchvision's networks.
         ("resnet18", 1000, 11_689_512),
         ("resnet50", 1000, 25_557_032),
+        ("mobilenet_v2", 1000, 3_504_872),
+        # That of the authors' EfficientNet-Lite0.
+        ("efficientnet_lite0", 1000, 4_652_008),
     ],
 )
 def test_networks_have_their_published_number_of_parameters(name, classes, parameters):

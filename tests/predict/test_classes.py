@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fenchel.data.sets.imagenet import wnids
 from fenchel.predict import ImageFiles, labelled, read_classes
+from fenchel.wnids import wnids
 
 
 def in_folders(*folders: str) -> ImageFiles:

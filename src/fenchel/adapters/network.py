@@ -18,13 +18,11 @@ from torch.func import functional_call
 from torch.utils.hooks import RemovableHandle
 
 from fenchel.adapters.inputs import Inputs
+from fenchel.adapters.instance import correct_per_sample
+from fenchel.adapters.mixing import mix_in_statistics, mix_with_batch
 from fenchel.adapters.normalization import (
     Statistics,
-    adjust_statistics,
-    is_of_batch,
-    mix_in_statistics,
     mixed_names,
-    mixed_with_batch,
     note_statistics,
     recorded_statistics,
     rule_of,
@@ -87,7 +85,7 @@ class Network:
     def mixing_in(self, weight: float) -> Iterator[Tensors]:
         """In the block, a batch enters the running statistics it is normalised by, which are left here."""
         statistics: Tensors = {}
-        with _removed_after(adjust_statistics(self.module, mixed_with_batch(weight), statistics)):
+        with _removed_after(mix_with_batch(self.module, weight, statistics)):
             yield statistics
 
 
@@ -174,9 +172,13 @@ class Blueprint:
             # Never compiled: a hook decides on the statistics.
             moving = replace(source, module=twin, run=functional_call, suiting=suiting)
         elif (rule := rule_of(self.statistics)) is not None:
+            name, number = rule
             used: Tensors = {}
             moving = replace(source, module=skeleton(self.model), noted=used)
-            adjust_statistics(moving.module, rule, used if is_of_batch(self.statistics) else None)
+            if name == "mix":
+                mix_with_batch(moving.module, number, used)
+            else:
+                correct_per_sample(moving.module, number)
         elif not isinstance(self.statistics, str) and self.mixes:
             twin = mix_in_statistics(skeleton(self.model), self.statistics)
             # Never compiled: the compiler takes modules that differ in their hooks for the same.

@@ -19,7 +19,7 @@ from fenchel.adapters.normalization import mixed_names
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.outputs import Scores, check_logits, is_plain
 from fenchel.adapters.state import State, Tensors, all_finite, chosen, same
-from fenchel.adapters.suited import guarded
+from fenchel.adapters.suited import SHIFT, guarded, has_moved
 from fenchel.objectives import Objective, weighted_mean
 
 LossFunction = Callable[[Tensors], Tensor | tuple[Tensor, Tensor]]
@@ -261,6 +261,11 @@ class Passes:
         return parameters is self._guarded
 
     # --- inside ----------------------------------------------------------------------------------
+
+    @property
+    def moved(self) -> Tensor | None:
+        """How certain it is that the stream is not the source's, 0 to 1, where statistics suit it."""
+        return None if self._met is None or SHIFT not in self._met else has_moved(self._met[SHIFT])
 
     def noted_in(self, state: State) -> State:
         """The state with the statistics that the batch has entered."""

@@ -18,21 +18,21 @@ few images alone, is the source's; what is far is the batch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fenchel.adapters.mixing import Moments, moments, through_batch
 from fenchel.adapters.normalization import batch_norm_layers
 from fenchel.adapters.state import Tensors, all_finite, chosen
 
-TOLERANCE = 0.025
+TOLERANCE = 0.035
 """A squared distance that is no shift: networks do not mind it, and test images have it too."""
 CAUTION = 4.0
 """How many times what chance alone makes of so many samples is no shift either."""
@@ -41,22 +41,21 @@ FAR = 1.0
 MEMORY = 300.0
 """Samples that running statistics stand for at most, so that a slow drift is followed."""
 CHANGE, FORGETTING, NOISE = 0.03, 30.0, 1.5
-"""A distance in the first layer's variances from which on the past is forgotten, and how fast; to the
-distance, NOISE / samples is added for what chance makes of so many."""
+"""A distance in the first layer's variances from which on the past is forgotten, and how fast. What chance
+makes of so many samples, NOISE / samples, is taken off before."""
 RECENT = 64.0
 """Samples whose variances are compared with the past: more than one small batch."""
 FLOOR = 0.03
 """Channels with less than this share of the layer's mean variance count as having that much."""
+UNMOVED, MOVED = 0.1, 0.18
+"""The mean shift of all layers up to which a stream is the source's, and from which on it is another."""
 BETWEEN = 0.2
 """The share of the variance between images, until a batch of several shows it."""
 
 SAMPLES, RECENT_SAMPLES = "samples", "recent_samples"
 RECENT_MEAN, RECENT_VARIANCE = "recent_mean", "recent_variance"
-CHANGED, INDEPENDENT = "changed", "independent"
+CHANGED, INDEPENDENT, SHIFT = "changed", "independent", "shift"
 _MEAN, _VARIANCE = "running_mean", "running_var"
-
-Moments = tuple[Tensor, Tensor]
-"""Mean and variance, per channel."""
 
 
 def suited_layers(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -79,6 +78,8 @@ class Meeting:
     """How much the batch counts beside what was seen before."""
     assumed: Tensors = field(default_factory=dict)
     """What was taken for known, having never been seen."""
+    shifts: list[Tensor] = field(default_factory=list)
+    """That of every layer so far."""
 
     def known(self, name: str, otherwise: Tensor) -> Tensor:
         """What was known before the batch."""
@@ -104,6 +105,8 @@ class Suiting:
             yield met
         finally:
             self._meeting = None
+        if met.shifts:
+            met.seen[SHIFT] = torch.stack(met.shifts).mean()
 
     def _before_layer(
         self, prefix: str, layer: _BatchNorm, inputs: tuple[Tensor, ...]
@@ -117,11 +120,7 @@ class Suiting:
         # functional_call puts the layer's own tensors back.
         layer.running_mean = met.statistics[f"{prefix}{_MEAN}"]
         layer.running_var = met.statistics[f"{prefix}{_VARIANCE}"]
-        if torch.is_grad_enabled() and first.requires_grad:
-            used = (layer.running_mean, layer.running_var)
-            through = cast(Callable[..., Tensor], _ThroughBatch.apply)
-            first = through(first, stream_mean, *used, share, layer.eps)
-        return first, *others
+        return through_batch(layer, first, stream_mean, share), *others
 
     def _decided(
         self, met: Meeting, prefix: str, layer: _BatchNorm, x: Tensor
@@ -150,6 +149,7 @@ class Suiting:
             f"{prefix}{_VARIANCE}": stream_variance,
             f"{prefix}between": between,
         }
+        met.shifts.append(shift)
         met.statistics |= {
             f"{prefix}{_MEAN}": torch.lerp(source_mean, stream_mean, shift),
             f"{prefix}{_VARIANCE}": torch.lerp(source_variance, stream_variance, shift),
@@ -196,19 +196,12 @@ def shifted(distance: Tensor, chance: Tensor) -> Tensor:
     return ((1 - chance / distance.clamp_min(1e-12)) / (1 - chance / FAR)).clamp(0, 1)
 
 
-def moments(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The mean of every channel, and the variance as batch normalisation has it (over n, not n - 1)."""
-    x = x.to(torch.promote_types(x.dtype, dtype))
-    count = x.numel() // max(1, x.shape[1])
-    if x.device.type != "cpu" or count < 2:
-        axes = [axis for axis in range(x.ndim) if axis != 1]
-        variance, mean = torch.var_mean(x, axes, correction=0)
-        return mean, variance
-    # Several times as fast on a CPU as torch.var_mean over these axes. With the momentum 1, the running
-    # variance is that of the batch, over n - 1.
-    mean, variance = x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
-    torch.batch_norm_update_stats(x, mean, variance, 1.0)
-    return mean, variance * ((count - 1) / count)
+def has_moved(shift: Tensor) -> Tensor:
+    """How certain it is that a stream is not the source's, 0 to 1, by the mean shift of its layers.
+
+    A first layer or two may differ on images that the network knows well, as where training padded them.
+    """
+    return ((shift - UNMOVED) / (MOVED - UNMOVED)).clamp(0, 1)
 
 
 def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, Tensors]:
@@ -221,39 +214,3 @@ def guarded(met: Meeting, statistics: Tensors, seen: Tensors) -> tuple[Tensors, 
         {**statistics, **chosen(fine, met.statistics, statistics)},
         {**seen, **chosen(fine, met.seen, {**met.assumed, **seen})},
     )
-
-
-class _ThroughBatch(torch.autograd.Function):
-    """The identity, in front of a layer whose statistics depend on its input by way of the batch.
-
-    The layer takes its statistics for constants and so passes back d, the gradient with respect to its
-    input at constant statistics. The rest of the gradient follows from d: with `share` the weight of the
-    batch in the used mean u and variance v, m the mean of the stream, over n values per channel,
-
-        d - share / n * (sum(d) + (x - m) * sum(d * (x - u)) / (v + eps))
-
-    where the share itself counts as a constant.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, mean: Tensor, used: Tensor, variance: Tensor, share: Tensor, eps: float
-    ) -> Tensor:
-        ctx.save_for_backward(x, mean, used, variance, share)
-        ctx.eps = eps
-        return x.detach()  # not a view, whose strides mislead torch's backward pass for one sample
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
-        x, mean, used, variance, share = ctx.saved_tensors
-        # One pass over both: sum(d * (x - u)) / sqrt(v + eps), and sum(d).
-        _, aligned, total = torch.ops.aten.native_batch_norm_backward(
-            d, x, None, used, variance, None, None, False, ctx.eps, [False, True, True]
-        )
-        per_value = share / (x.numel() // x.shape[1])
-        slope = -per_value * aligned * torch.rsqrt(variance + ctx.eps)
-        offset = -per_value * total - slope * mean
-        over = (1, -1, *[1] * (x.ndim - 2))
-        gradient = torch.addcmul(d, x, slope.view(over).to(d.dtype))
-        return gradient.add_(offset.view(over).to(d.dtype)), None, None, None, None, None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,8 @@ from fenchel.own_code import located, read_reference
 from fenchel.plugins import Plugin
 
 KEPT_MODELS, KEPT_SHIFTS, KEPT_CLEAN = 8, 16, 2
-REMEMBERED_BYTES = 2**26  # of each kept shift: CIFAR fits, photographs are read again
+REMEMBERED_BYTES = 2**26  # of each kept shift: CIFAR fits
+LATEST_BYTES = 2**29  # of one shift at a time: some thousand photographs; more are read again
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,10 @@ def remembering(shift: Shift) -> Shift:
     """The shift with images kept once they are made, where making them costs more than memory."""
     dataset = shift.dataset
     bytes_needed = len(dataset) * int(np.prod(dataset.shape)) * (1 if dataset.is_images else 4)
-    if isinstance(dataset.reader, ArrayReader) or bytes_needed > REMEMBERED_BYTES:
+    if isinstance(dataset.reader, ArrayReader) or bytes_needed > LATEST_BYTES:
         return shift
-    reader = RememberingReader(dataset.reader, len(dataset))
+    kind = RememberingReader if bytes_needed <= REMEMBERED_BYTES else LatestReader
+    reader = kind(dataset.reader, len(dataset))
     return replace(shift, dataset=replace(dataset, reader=reader))
 
 
@@ -228,6 +230,20 @@ class RememberingReader:
             self._rows[missing] = made
             self._known[missing] = True
         return np.ascontiguousarray(self._rows[indices])
+
+
+class LatestReader(RememberingReader):
+    """The same for photographs: a process keeps those of the shift it read last, and forgets the others."""
+
+    _latest: ClassVar[list[LatestReader]] = []
+
+    def __call__(self, indices: Indices) -> npt.NDArray[Any]:
+        """The rows at `indices`, as the reader behind gives them."""
+        for other in self._latest:
+            if other is not self:
+                other._rows = other._known = None
+        self._latest[:] = [self]
+        return super().__call__(indices)
 
 
 def ingredients(job: Job) -> tuple[Checkpoint, tuple[Shift, ...]]:

@@ -20,6 +20,7 @@ from fenchel.cli import (
     doctor,
     listing,
     meta,
+    models,
     report,
     reproduce,
     serve,
@@ -84,6 +85,7 @@ app.add_typer(meta.app, name="meta")
 app.add_typer(bench.app, name="bench")
 app.command("tune")(tune.tune)
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
 app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 app.command("list")(listing.list_names)

@@ -88,7 +88,7 @@ def _fetchable_names() -> Iterable[str]:
 
 
 def _made_names() -> Iterable[str]:
-    from fenchel.data.sets.cifar_c import PUBLIC_FOLDERS
+    from fenchel.data.make import PUBLIC_FOLDERS
 
     return PUBLIC_FOLDERS
 
@@ -117,6 +117,12 @@ def _zoo_names() -> Iterable[str]:
     from fenchel.models import zoo
 
     return [f"zoo:{name}" for name in zoo.names()]
+
+
+def _pretrained_names() -> Iterable[str]:
+    from fenchel.models import PRETRAINED
+
+    return PRETRAINED
 
 
 def _training_presets() -> Iterable[str]:
@@ -164,7 +170,14 @@ fetchable_datasets = completer(_fetchable_names)
 made_datasets = completer(_made_names)
 corruptions = completer(_corruption_names)
 models = completer(_model_names, _model_options)
-models_and_zoo = completer(lambda: [*_model_names(), *_zoo_names()])
+models_and_zoo = completer(
+    lambda: [
+        *_model_names(),
+        *_zoo_names(),
+        *(f"pretrained:{name}" for name in _pretrained_names()),
+    ]
+)
+pretrained = completer(_pretrained_names)
 training_presets = completer(_training_presets)
 paper_presets = completer(_paper_presets)
 hostile_columns = completer(_hostile_columns)

@@ -179,10 +179,21 @@ def verify(
 def make(
     name: Annotated[
         str,
-        typer.Argument(autocompletion=completion.made_datasets, help="cifar10-c or cifar100-c."),
+        typer.Argument(
+            autocompletion=completion.made_datasets, help="cifar10-c, cifar100-c or imagenet-c."
+        ),
     ],
     severity: Severities = None,
     corruption: Corruptions = None,
+    images: Annotated[
+        int | None,
+        typer.Option(
+            "--images",
+            "-n",
+            min=1,
+            help="Of imagenet-c: how many clean images, as many of each class as of any other.",
+        ),
+    ] = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where; by default the cache.")
     ] = None,
@@ -194,8 +205,9 @@ def make(
         typer.Option("--workers", "-w", help="Processes; by default one per core.", min=1),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", help="Images at a time; no effect on the bytes.", min=1)
-    ] = 250,
+        int | None,
+        typer.Option("--batch-size", help="Images at a time; no effect on the bytes.", min=1),
+    ] = None,
     seed: Seed = 0,
     textures: Textures = None,
     json: AsJson = False,
@@ -207,6 +219,8 @@ def make(
         fenchel data make cifar10-c
 
         fenchel data make cifar10-c --severity 5 --corruption fog --workers 2
+
+        fenchel data make imagenet-c --severity 5 --images 1000
     """
     from fenchel.data.corruptions import SEVERITIES
     from fenchel.data.make import make as make_files
@@ -217,13 +231,15 @@ def make(
         root=root,
         corruptions=corruption,
         severities=severity or SEVERITIES,
+        images=images,
         seed=seed,
         textures=textures,
         workers=workers,
         batch_size=batch_size,
+        say=lambda text: err.print(Text(text), soft_wrap=True),
     )
     if json:
-        files = sorted(str(file) for file in folder.glob("*.npy"))
+        files = sorted(map(str, [*folder.glob("*.npy"), *folder.glob("*/[1-5]")]))
         print_json({"name": name, "folder": str(folder), "files": files})
     else:
         _say(f"{name} is ready in {folder}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import typer
@@ -74,6 +75,21 @@ def _executors() -> Iterable[Row]:
     return (_row(name, _first_line(cls)) for name, cls in EXECUTORS.items())
 
 
+def _checkpoints(pattern: str | None = None) -> Iterable[Row]:
+    from fenchel.models.catalogue import matching, rules
+
+    found = rules() if pattern is None else matching(pattern)
+    return (
+        {
+            "name": known.name,
+            "loss": known.loss,
+            "confidence": known.confidence if known.is_loss else None,
+            "evidence": known.evidence,
+        }
+        for known in found
+    )
+
+
 KINDS: dict[str, Callable[[], Iterable[Row]]] = {
     "losses": _losses,
     "methods": _methods,
@@ -83,7 +99,10 @@ KINDS: dict[str, Callable[[], Iterable[Row]]] = {
     "datasets": _datasets,
     "corruptions": _corruptions,
     "executors": _executors,
+    "checkpoints": _checkpoints,
 }
+ALONE = ("checkpoints",)
+"""What is listed only where it is asked for: there is much of it."""
 
 complete_kind = completer(lambda: KINDS)
 
@@ -93,19 +112,30 @@ def list_names(
         str | None,
         typer.Argument(autocompletion=complete_kind, help=f"One of: {', '.join(KINDS)}."),
     ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[GLOB]", help="Only names that match, as in: checkpoints 'timm/resnet50.*'."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List losses, methods, objectives, models, trained networks, data sets, corruptions, executors.
+
+    `checkpoints` lists which loss trained the public networks of timm, torchvision and transformers.
 
     [bold]Examples[/bold]
 
         fenchel list
 
         fenchel list losses
+
+        fenchel list checkpoints 'timm/deit*'
     """
     if kind is not None and kind not in KINDS:
         raise unknown("kind of thing to list", kind, KINDS)
-    found = {name: list(rows()) for name, rows in KINDS.items() if kind in (None, name)}
+    wanted = [kind] if kind is not None else [name for name in KINDS if name not in ALONE]
+    found = {name: list(_matching(name, pattern)) for name in wanted}
     if json:
         print_json(found)
         return
@@ -122,6 +152,13 @@ def list_names(
             table.add_row(*(_cell(row[column]) for column in columns))
         print_table(table)
         print()
+
+
+def _matching(kind: str, pattern: str | None) -> Iterable[Row]:
+    if kind == "checkpoints":
+        return _checkpoints(pattern)
+    rows = KINDS[kind]()
+    return rows if pattern is None else (r for r in rows if fnmatchcase(r["name"], pattern))
 
 
 def _row(name: str, about: str) -> Row:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MODELS_HELP = (
     "FILE.py:NAME or MODULE:NAME (your function, class or network), timm:NAME, torchvision:NAME, a model of "
-    "this library, a checkpoint, or zoo:NAME; arguments follow: net.py:build:width=8."
+    "this library, a checkpoint, zoo:NAME or pretrained:NAME; arguments follow: net.py:build:width=8."
 )
 ModelOption = Annotated[
     str | None,

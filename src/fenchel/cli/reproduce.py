@@ -63,7 +63,8 @@ def reproduce(
         list[Path] | None,
         typer.Option(
             "--checkpoints",
-            help="Source models: folders, files or zoo:NAME (the zoo, then `runs`, here and in the cache).",
+            help="Source models: folders, files, zoo:NAME or pretrained:NAME (the zoo, what was fetched, "
+            "then `runs`, here and in the cache).",
         ),
     ] = None,
     store: Annotated[
@@ -200,11 +201,12 @@ def _list(as_json: bool) -> None:
 
 def _found(checkpoints: Sequence[Path] | None) -> tuple[FoundCheckpoint, ...]:
     """The checkpoints in the places given, or in the usual ones."""
-    from fenchel.data.home import home
+    from fenchel.fetching.home import home
     from fenchel.models import zoo
+    from fenchel.models.pretrained import registry as pretrained
     from fenchel.paper.planning import find_checkpoints
 
-    usual = (zoo.folder(), Path("runs"), home() / "runs")
+    usual = (zoo.folder(), pretrained.folder(), Path("runs"), home() / "runs")
     return find_checkpoints(checkpoints or [place for place in usual if place.is_dir()])
 
 
@@ -290,12 +292,14 @@ def _draw(
 ) -> list[Path]:
     """Draw the figures of a preset; the files are returned."""
     from fenchel.paper.comparison import task_loss_curves
-    from fenchel.paper.comparison_tables import preset_severity_figure, shifts_figures
+    from fenchel.paper.comparison_tables import severity_figures, shifts_figures
     from fenchel.report.curves import curves_csv, task_loss_figure
 
     figure, files = None, []
     if planned.preset.figure == "severity":
-        figure = preset_severity_figure(rows)
+        for number, (data, drawn) in enumerate(severity_figures(rows).items()):
+            suffix = f"-{slug(data)}" if number else ""
+            files += save_figure(drawn, where / f"{planned.preset.name}{suffix}")
     elif planned.preset.figure == "task-loss":
         (line,) = planned.lines
         title = f"{line.line.title}, mean of {line.shifts} shifts"

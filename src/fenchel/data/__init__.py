@@ -7,10 +7,10 @@
 
 from fenchel.data.base import Dataset, from_arrays
 from fenchel.data.batch import Batch
-from fenchel.data.home import home
 from fenchel.data.registry import DATASETS, DatasetEntry, load, register_all
 from fenchel.data.shifts import as_digits, corrupted
 from fenchel.data.stream import Shift, Stream, corruption_shifts, shift_to
+from fenchel.fetching.home import home
 
 register_all()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,20 +21,6 @@ Labels: TypeAlias = npt.NDArray[np.int64]
 Indices: TypeAlias = npt.NDArray[np.int64]
 Reader: TypeAlias = Callable[[Indices], npt.NDArray[Any]]
 Metric: TypeAlias = Literal["accuracy", "mean-class-accuracy"]
-
-
-def bad_file(path: Path | str, rule: str, found: str, remedy: str = "") -> ValueError:
-    """The error for a malformed file: its name, the rule, what it holds, and what to do."""
-    remedy = remedy or "Fetch the file again, or point to another copy."
-    if Path(path).is_file():
-        with Path(path).open("rb") as stream:
-            found = "an HTML page instead of data" if is_html(stream.read(512)) else found
-    return ValueError(f"{path}: {rule}; found {found}. {remedy}")
-
-
-def is_html(beginning: bytes) -> bool:
-    """Whether a file begins like a web page: what a server sends in place of a missing file."""
-    return beginning.lstrip().lower().startswith((b"<!doctype", b"<html", b"<head"))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

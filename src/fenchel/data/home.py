@@ -1,18 +1,11 @@
-"""Where data live: `FENCHEL_HOME`, else the XDG cache folder; and how a layout is found there."""
+"""Where data sets live in the cache, and how a layout is found there."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
-
-def home() -> Path:
-    """The cache: `$FENCHEL_HOME`, else `$XDG_CACHE_HOME/fenchel`, else `~/.cache/fenchel`."""
-    if chosen := os.environ.get("FENCHEL_HOME"):
-        return Path(chosen).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "fenchel"
+from fenchel.fetching.home import home
 
 
 def dataset_folder(name: str, root: str | Path | None = None) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fenchel.data.base import bad_file
+from fenchel.files import bad_file
 
 FILE = "made-by-fenchel.json"
 

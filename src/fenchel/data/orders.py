@@ -72,3 +72,16 @@ def dirichlet(labels: Labels, seed: int, concentration: float) -> Indices:
         ends = np.rint(np.cumsum(shares) * len(members))
         slot[members] = np.searchsorted(ends, np.arange(len(members)), side="right")
     return np.lexsort((keys, slot))
+
+
+def spread(labels: Labels, count: int) -> list[int]:
+    """Images of as many classes as `count` allows, evenly spaced; then second ones, and so on."""
+    rank = np.zeros(len(labels), np.int64)
+    seen: dict[int, int] = {}
+    for position, label in enumerate(labels.tolist()):
+        rank[position] = seen[label] = seen.get(label, -1) + 1
+    order = np.lexsort((labels, rank))
+    classes = len(seen)
+    if count < classes:
+        order = order[np.linspace(0, classes - 1, count).round().astype(int)]
+    return [int(index) for index in order[:count]]

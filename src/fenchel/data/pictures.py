@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from fenchel.data.base import Images, Indices, bad_file
-from fenchel.files import digest_of
+from fenchel.data.base import Images, Indices
+from fenchel.files import bad_file, digest_of
 
 EXTENSIONS = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 SAMPLED_FILES = 512

@@ -15,7 +15,7 @@ from fenchel.data.home import dataset_folder
 from fenchel.names import Registry, parse_spec, unknown
 
 if TYPE_CHECKING:
-    from fenchel.data.fetching.retrieval import Retrieval
+    from fenchel.fetching.retrieval import Retrieval
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,9 @@ import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from fenchel.data.base import Dataset, Images, Labels
+from fenchel.data.base import Dataset, Images
 from fenchel.data.corruptions import CORRUPTIONS, SEVERITIES
+from fenchel.data.orders import spread
 
 TILE = 72  # pixels that a small image is enlarged to, at least
 LARGEST_TILE = 144
@@ -74,19 +75,6 @@ def class_rows(dataset: Dataset, *, count: int = 10, most_classes: int = 20) -> 
     present = np.unique(dataset.labels)[:most_classes]
     members = ((label, np.flatnonzero(dataset.labels == label)[:count]) for label in present)
     return [Row(dataset.classes[label], dataset.images(chosen)) for label, chosen in members]
-
-
-def spread(labels: Labels, count: int) -> list[int]:
-    """Images of as many classes as `count` allows, evenly spaced; then second ones, and so on."""
-    rank = np.zeros(len(labels), np.int64)
-    seen: dict[int, int] = {}
-    for position, label in enumerate(labels.tolist()):
-        rank[position] = seen[label] = seen.get(label, -1) + 1
-    order = np.lexsort((labels, rank))
-    classes = len(seen)
-    if count < classes:
-        order = order[np.linspace(0, classes - 1, count).round().astype(int)]
-    return [int(index) for index in order[:count]]
 
 
 def draw(rows: Sequence[Row], title: str, subtitle: str = "") -> Image.Image:

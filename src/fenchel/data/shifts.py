@@ -13,14 +13,40 @@ from PIL import Image
 from fenchel.data.base import Dataset, Images, Indices, Reader
 from fenchel.data.corruptions import CHUNK_VALUES, CORRUPTIONS, SEVERITIES, Draws
 from fenchel.files import digest_of
+from fenchel.names import unknown
 
 LARGEST_CIFAR_SIDE = 64
+SOURCES = ("auto", "files", "generated")
+CORRUPTED_OPTIONS = {
+    "corruption": "which of the 19",
+    "severity": "1 to 5 (default 5)",
+    "source": "files, generated on the fly, or auto: files where there are any",
+    "seed": "seed of the generated noise (default 0)",
+    "textures": "folder of the original frost textures, for generated frost",
+}
+"""What data sets understand that exist as files of corrupted images, or are made as they are read."""
 AS_DIGITS_OPTION = {"digits": "True for 28 x 28 with three channels (see as_digits)"}
 
 
 def constants_for(shape: tuple[int, ...]) -> str:
     """The set of corruption constants meant for images of this shape."""
     return "cifar" if min(shape[:2]) <= LARGEST_CIFAR_SIDE else "imagenet"
+
+
+def check_corruption(name: str, corruption: str | None, severity: int, source: str) -> str:
+    """The corruption that is asked of the data set `name`; ValueError unless all three make sense."""
+    if corruption is None:
+        raise ValueError(
+            f"{name} needs the name of a corruption; none was given. "
+            f"Write for example {name}:corruption=fog,severity=5."
+        )
+    if corruption not in CORRUPTIONS:
+        raise unknown("corruption", corruption, CORRUPTIONS)
+    if severity not in SEVERITIES:
+        raise ValueError(f"severity must be 1 to 5; got {severity!r}.")
+    if source not in SOURCES:
+        raise unknown(f"source of {name}", source, SOURCES)
+    return corruption
 
 
 @dataclass(frozen=True)

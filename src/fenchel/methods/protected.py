@@ -39,8 +39,9 @@ class Protected(EntropyMethod):
 
         theta <- source + (1 - pull) (theta - source) + step
 
-    so that the parameters never leave the ball of radius longest / pull around the source, whatever the
-    rate.
+    Where statistics suit the batch and show that the stream is still the source's, steps are shorter, down to
+    none: what the network was trained on needs no adapting. The parameters never leave the ball of radius
+    longest / pull around the source, whatever the rate.
     """
 
     cost: ClassVar[Cost | None] = Cost(
@@ -115,6 +116,8 @@ class Protected(EntropyMethod):
         old, new, source = before.parameters, after.parameters, passes.source
         length = _length([new[name] - old[name] for name in old])
         longest = self.longest * _length(list(source.values()))
+        if passes.moved is not None:
+            longest = longest * passes.moved.to(longest.dtype)
         factor = (longest / length.clamp_min(1e-30)).clamp(max=1)
         return {
             name: torch.lerp(value, source[name], self.pull)

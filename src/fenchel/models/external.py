@@ -89,6 +89,22 @@ def create(
     )
 
 
+def published(package: str) -> list[str]:
+    """The checkpoints that a package publishes, `timm/MODEL.TAG`; none where it cannot be imported."""
+    try:
+        module = _import(package)
+    except ImportError:
+        return []
+    if package == "timm":
+        return [f"timm/{name}" for name in module.list_pretrained()]
+    models = module.models
+    return [
+        f"torchvision/{name}.{weights.name}"
+        for name in models.list_models(module=models)
+        for weights in models.get_model_weights(name)
+    ]
+
+
 def _require_known(module: Any, package: str, model: str) -> None:
     listing = module if package == "timm" else module.models
     known = listing.list_models()

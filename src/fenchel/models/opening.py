@@ -6,6 +6,7 @@
 | `timm:NAME`, `torchvision:NAME` | theirs, where the package is installed; `timm/NAME` means the same |
 | `resnet26` | a network of this library |
 | a path, `zoo:NAME` | a checkpoint of this library: a file, or the folder of a training run |
+| `pretrained:NAME` | a network of ImageNet that `fenchel models fetch` brought |
 
 All but checkpoints take arguments behind a colon: `network.py:build:width=8`, `timm:resnet18:classes=10`.
 """
@@ -24,7 +25,7 @@ import torch
 from torch import nn
 
 from fenchel.files import file_digest
-from fenchel.models import external, places, preprocessing
+from fenchel.models import catalogue, external, places, preprocessing
 from fenchel.models.checkpoint import (
     FORMAT,
     Checkpoint,
@@ -116,7 +117,14 @@ def read_spec(text: str, folder: Path = Path()) -> ModelSpec:
         text,
         [
             *MODELS,
-            *("FILE.py:NAME", "MODULE:NAME", "timm:NAME", "torchvision:NAME", "zoo:NAME"),
+            *(
+                "FILE.py:NAME",
+                "MODULE:NAME",
+                "timm:NAME",
+                "torchvision:NAME",
+                "zoo:NAME",
+                "pretrained:NAME",
+            ),
             "a path",
         ],
     )
@@ -137,7 +145,8 @@ def open_model(
         spec: see the table in this module's docstring; paths are relative to `folder`.
         weights: a `.safetensors`, `.pt` or `.pth` file, read without running code. A checkpoint of a
             network of one's own is given here, and tells its loss and classes.
-        trained_with: the loss it was trained with; by default the one that the checkpoint tells.
+        trained_with: the loss it was trained with; by default the one that the checkpoint tells. `auto`:
+            that one, or the one that the catalogue of public checkpoints knows.
         classes: the names of the classes in the order of the logits; by default the checkpoint's.
 
     Returns:
@@ -158,12 +167,17 @@ def open_model(
         opened = _built(
             found, spec, None if weights is None else weights_file(weights, folder), classes
         )
-    metadata = opened.metadata
-    if trained_with is not None:
+    metadata, caution = opened.metadata, opened.caution
+    if trained_with == catalogue.AUTO and not metadata.loss:
+        known = catalogue.loss_behind(opened.model, found.name)
+        metadata = replace(metadata, loss=known.loss)
+        caution = "; ".join(filter(None, (known.notice, caution)))
+    elif trained_with not in (None, catalogue.AUTO):
         metadata = replace(metadata, loss=trained_with)
     if classes is not None:
         metadata = replace(metadata, classes=_fitting(classes, metadata.classes, spec))
-    return replace(opened, model=opened.model.to(device).eval(), metadata=metadata)
+    model = opened.model.to(device).eval()
+    return replace(opened, model=model, metadata=metadata, caution=caution)
 
 
 def weights_file(path: str | Path, folder: Path = Path()) -> Path:

@@ -1,6 +1,7 @@
 """Where checkpoints are: a path, or `scheme:name` for places that have names of their own.
 
-The zoo is one such place. Packages add others under the entry-point group `fenchel.checkpoints`.
+The zoo is one such place, the networks that were fetched another. Packages add more under the entry-point
+group `fenchel.checkpoints`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fenchel.models import zoo
+from fenchel.models.pretrained import registry as pretrained
 from fenchel.names import Registry
 
 RESOLVERS: Registry[Callable[[str], Path]] = Registry(
@@ -17,6 +19,7 @@ RESOLVERS: Registry[Callable[[str], Path]] = Registry(
 """Schemes of checkpoint names: `zoo:NAME` is the file that `RESOLVERS["zoo"]("NAME")` returns."""
 
 RESOLVERS.add("zoo", zoo.path_of)
+RESOLVERS.add(pretrained.SCHEME, pretrained.path_of)
 
 
 def has_scheme(name: str) -> bool:
@@ -32,3 +35,8 @@ def resolve(name: str | Path, folder: Path = Path()) -> Path:
         scheme, _, rest = text.partition(":")
         return RESOLVERS[scheme](rest)
     return folder / Path(name).expanduser()
+
+
+def address(path: Path) -> str:
+    """`zoo:NAME` or `pretrained:NAME` for files that have such a name on every machine; else the path."""
+    return pretrained.address(path) or zoo.address(path)

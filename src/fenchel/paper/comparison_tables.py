@@ -153,11 +153,14 @@ def shifts_figures(rows: Sequence[Comparison]) -> dict[str, Figure]:
     }
 
 
-def preset_severity_figure(rows: Sequence[Comparison]) -> Figure | None:
-    """Our errors against severity at the first setting of each severity; None if there are none."""
-    errors: dict[tuple[str, int], Measurement] = {}
+def severity_figures(rows: Sequence[Comparison]) -> dict[str, Figure]:
+    """Our errors against severity, by data set, at the first setting of each severity that was run."""
+    by_data: dict[str, dict[tuple[str, int], Measurement]] = {}
     for row in rows:
         if row.errors and len(row.line.severities) == 1:
+            errors = by_data.setdefault(row.line.data, {})
             errors.setdefault((row.method, row.line.severities[0]), Measurement(row.errors))
-    methods = list(dict.fromkeys(method for method, _ in errors))
-    return error_by_severity_figure(errors, methods) if errors else None
+    return {
+        data: error_by_severity_figure(errors, list(dict.fromkeys(method for method, _ in errors)))
+        for data, errors in by_data.items()
+    }

@@ -12,8 +12,8 @@ from fenchel.bench.plan import Plan, make_plan
 from fenchel.bench.sources import ShiftSource, shift_sources
 from fenchel.bench.sweep import DataChoice, Sweep
 from fenchel.data import DATASETS
-from fenchel.models import Metadata, read_metadata, zoo
-from fenchel.models.places import resolve
+from fenchel.models import Metadata, read_metadata
+from fenchel.models.places import address, resolve
 from fenchel.names import parse_spec
 from fenchel.paper.preset import Line, Preset, Scale, SourceModel
 
@@ -158,13 +158,13 @@ def _plan_line(
     if checkpoint and scale.retuned and (tuned := checkpoint.tuned(line.tuning)):
         metadata = checkpoint.metadata
         line = line.with_settings_of(tuned, metadata.architecture, metadata.loss)
-    corruptions = "all" if learned else line.corruptions
-    wanted = shift_sources(
-        DataChoice(name=line.data, corruptions=corruptions, severities=line.severities)
-    )
-    present = [source for source in wanted if can_open(source)]
-    if len(present) < len(wanted):
-        missing.append(missing_data(line.data, len(wanted) - len(present), len(wanted)))
+    wanted = _shifts(line.data, "all" if learned else line.corruptions, line.severities)
+    part, chosen = line.parts.get(scale.name), wanted
+    if part is not None:
+        chosen = _shifts(line.data, part.corruptions, part.severities)
+    present = [source for source in chosen if can_open(source)]
+    if len(present) < len(chosen):
+        missing.append(missing_data(line.data, len(chosen) - len(present), len(chosen)))
     plan, joined = EMPTY, line.stream.joins_shifts
     if joined and len(present) < len(wanted):
         present = []  # a stream is whole or it is another one
@@ -172,7 +172,7 @@ def _plan_line(
         limit = line.stream.limit(scale.limit)
         sweep = Sweep(
             data=[_joined(line, limit)] if joined else _choices(line.data, present, limit),
-            checkpoints=[zoo.address(checkpoint.path)],
+            checkpoints=[address(checkpoint.path)],
             methods=line.choices,
             seeds=scale.seeds,
             stream=line.stream.choice(scale.batch_size),
@@ -180,6 +180,12 @@ def _plan_line(
         plan = make_plan(sweep, device=device)
     counts = (len(present), len(wanted)) if not joined else (min(1, len(present)), 1)
     return LinePlan(line, scale, plan, checkpoint, *counts, tuple(missing))
+
+
+def _shifts(
+    data: str, corruptions: str | Sequence[str] | None, severities: Sequence[int]
+) -> tuple[ShiftSource, ...]:
+    return shift_sources(DataChoice(name=data, corruptions=corruptions, severities=severities))
 
 
 def _joined(line: Line, limit: int | None) -> DataChoice:
@@ -193,7 +199,9 @@ def _choose(source: SourceModel, checkpoints: Sequence[FoundCheckpoint]) -> Foun
     """The matching checkpoint whose architecture is closest to the paper's; the first that was found."""
     order = {name: place for place, name in enumerate(source.architectures)}
     matching = [
-        found for found in checkpoints if source.matches(found.metadata.data, found.metadata.loss)
+        found
+        for found in checkpoints
+        if source.matches(found.metadata.data, found.metadata.loss, found.metadata.architecture)
     ]
     return min(
         matching,
@@ -227,6 +235,8 @@ def _choices(data: str, present: Sequence[ShiftSource], limit: int | None) -> li
 def missing_checkpoint(source: SourceModel, scale: Scale) -> Missing:
     """A network that is not here, and how to train one."""
     what = f"a checkpoint trained on {parse_spec(source.data)[0]} with {source.loss}"
+    if source.pretrained:
+        what = f"the published network {source.pretrained}"
     return Missing(what, source.command(scale.name))
 
 

@@ -56,6 +56,7 @@ class SourceModel:
         loss: its spec; an argument that is left out may have any value.
         architectures: the paper's first, then lighter ones; any other is taken if there is none.
         recipe: further arguments of `fenchel train` for a source like the paper's.
+        pretrained: the published network to fetch; no other architecture than those named will do then.
         unstated: argument values to train with where the paper is silent.
     """
 
@@ -63,12 +64,15 @@ class SourceModel:
     loss: str
     architectures: tuple[str, ...]
     recipe: str = ""
+    pretrained: str = ""
     unstated: Mapping[str, Any] = field(default_factory=dict)
 
-    def matches(self, data: str | None, loss: str) -> bool:
+    def matches(self, data: str | None, loss: str, architecture: str = "") -> bool:
         """Whether a checkpoint of a model trained on `data` with `loss` will do."""
         wanted = parse_spec(self.loss)[1]
         if data is None or parse_spec(data)[0] != parse_spec(self.data)[0]:
+            return False
+        if self.pretrained and architecture not in self.architectures:
             return False
         given = parse(loss)
         return type(given) is type(parse(self.loss)) and all(
@@ -76,7 +80,9 @@ class SourceModel:
         )
 
     def command(self, scale: str) -> str:
-        """How to train one: like the paper's at full scale, else one that a CPU can train."""
+        """How to get one: fetched, or trained like the paper's at full scale, else as a CPU can train it."""
+        if self.pretrained:
+            return f"fenchel models fetch {self.pretrained}"
         name, arguments = parse_spec(self.loss)
         tail = ",".join(f"{key}={value}" for key, value in {**self.unstated, **arguments}.items())
         loss = f"{name}:{tail}" if tail else name
@@ -84,6 +90,14 @@ class SourceModel:
         if scale == "full":
             model, recipe = self.architectures[0], self.recipe
         return f"fenchel train --data {self.data} --model {model} --loss {loss} {recipe}".rstrip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Some of the shifts of a line: all that is run of it at a scale."""
+
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +109,7 @@ class Line:
         data: the target, a data set or its spec; with corruptions, the fifteen test ones.
         corruptions: fewer of them, where the line is over some only.
         severities: those of the corruptions; the error is the mean over corruptions and severities.
+        parts: by scale, the shifts that are run where all of them would take days.
         source: the model.
         runs: by method, in the order of the paper's columns.
         tuning: which temperatures a tuning for this line may choose from: 1, 2, or any; "none" where
@@ -107,6 +122,7 @@ class Line:
     data: str
     corruptions: tuple[str, ...] | None = None
     severities: tuple[int, ...] = (5,)
+    parts: Mapping[str, Part] = field(default_factory=dict)
     source: SourceModel
     runs: Mapping[str, PublishedRun]
     tuning: Literal["none", "t1", "t2", "tuned", "streams"] = "none"
@@ -186,7 +202,7 @@ HOSTILE: Mapping[str, Scale] = {
 """Scales of hostile streams. Some take a multiple of these images, and some have batches of their own."""
 LARGE_IMAGES: Mapping[str, Scale] = {
     "full": Scale(name="full", limit=None, batch_size=200, seeds=(0, 1, 2)),
-    "cpu": Scale(name="cpu", limit=200, batch_size=50, seeds=(0,)),
+    "cpu": Scale(name="cpu", limit=1000, batch_size=64, seeds=(0,)),
     "smoke": Scale(name="smoke", limit=32, batch_size=16, seeds=(0,)),
 }
 """Scales for images of 224 pixels, on which a step costs fifty times as much."""
@@ -255,6 +271,10 @@ def _line(facts: dict[str, Any], sources: Mapping[str, SourceModel]) -> Line:
     for name in ("corruptions", "severities"):
         if name in facts:
             facts[name] = tuple(facts[name])
+    facts["parts"] = {
+        scale: Part(**{name: tuple(values) for name, values in part.items()})
+        for scale, part in facts.get("parts", {}).items()
+    }
     return Line(**{**facts, "source": sources[facts["source"]]}, runs=runs)
 
 
@@ -278,6 +298,7 @@ ORDER = (
     "table-severity",
     "table-squared",
     "fig-task-loss",
+    "table-bce",
     "table-domain",
     "table-ce-digits",
     "fig-gaussian",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fenchel.data.sets.imagenet import wnids
 from fenchel.predict.images import UNKNOWN_LABEL, ImageFiles
+from fenchel.wnids import wnids
 
 FOLDER_ORDER = "folders"
 """In place of a file: the class folders in sorted order, as torchvision's ImageFolder numbers them."""

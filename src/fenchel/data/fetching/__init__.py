@@ -1,1 +1,1 @@
-"""Getting data: downloads that resume, mirrors, safe archives, and checks of what arrived."""
+"""Data sets by name: fetched, and checked where they are."""

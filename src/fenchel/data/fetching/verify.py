@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fenchel.data.base import is_html
-from fenchel.data.fetching.archive import check_archive
 from fenchel.data.formats.cifar_binary import read_binary
 from fenchel.data.formats.cifar_pickle import read_cifar_pickle
 from fenchel.data.formats.idx import read_idx
@@ -22,7 +20,8 @@ from fenchel.data.manifest import read_manifest
 from fenchel.data.pictures import EXTENSIONS, Crop, read_picture
 from fenchel.data.registry import DATASETS
 from fenchel.data.sets.cifar_c import PUBLIC_FOLDERS, read_corruption
-from fenchel.files import md5_of
+from fenchel.fetching.archive import check_archive
+from fenchel.files import is_html, md5_of
 
 Status = Literal["published", "made here", "readable", "bad", "unknown"]
 

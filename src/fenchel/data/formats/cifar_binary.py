@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fenchel.data.base import Images, bad_file
+from fenchel.data.base import Images
+from fenchel.files import bad_file
 
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fenchel.data.base import bad_file
+from fenchel.files import bad_file
 
 SAFE_OPCODES = """
     PROTO FRAME STOP MARK POP EMPTY_DICT EMPTY_LIST EMPTY_TUPLE DICT LIST TUPLE TUPLE1 TUPLE2

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import IO, cast
 
-from fenchel.data.base import bad_file
+from fenchel.files import bad_file
 
 GIBIBYTE = 1 << 30
 

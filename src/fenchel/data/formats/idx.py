@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fenchel.data.base import Images, bad_file
+from fenchel.data.base import Images
 from fenchel.data.formats.compressed import GIBIBYTE, read_bytes
+from fenchel.files import bad_file
 
 UNSIGNED_BYTE = 0x08
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fenchel.data.base import bad_file
-from fenchel.data.fetching.archive import checked_name
+from fenchel.fetching.archive import checked_name
+from fenchel.files import bad_file
 
 
 def read_image_list(path: Path) -> tuple[list[str], list[int]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fenchel.data.base import bad_file
 from fenchel.data.formats.compressed import read_bytes
+from fenchel.files import bad_file
 
 MOST_BYTES = 1 << 28
 MOST_LINES = 1 << 18

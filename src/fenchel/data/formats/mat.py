@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fenchel.data.base import bad_file
 from fenchel.data.formats.compressed import GIBIBYTE
+from fenchel.files import bad_file
 
 HEADER = 128
 MATRIX, COMPRESSED = 14, 15

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fenchel.data.base import bad_file
 from fenchel.data.formats.compressed import GIBIBYTE
+from fenchel.files import bad_file
 
 NPZ_LIMIT = 8 * GIBIBYTE
 

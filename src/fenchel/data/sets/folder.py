@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fenchel.data.base import Dataset, bad_file
+from fenchel.data.base import Dataset
 from fenchel.data.pictures import Crop, PictureContent, PictureReader, pictures_by_class
 from fenchel.data.registry import DATASETS, DatasetEntry
+from fenchel.files import bad_file
 
 SPLITS = ("test", "train", "val")
 OPTIONS = {

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fenchel.data.base import Dataset, bad_file, from_arrays
-from fenchel.data.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
+from fenchel.data.base import Dataset, from_arrays
 from fenchel.data.formats.idx import read_idx, write_idx
 from fenchel.data.home import find, locate
 from fenchel.data.registry import DATASETS, DatasetEntry
 from fenchel.data.shifts import AS_DIGITS_OPTION, as_digits
+from fenchel.fetching.retrieval import NpmPackage, RemoteFile, Retrieval
+from fenchel.files import bad_file
 
 DIGITS = tuple(str(k) for k in range(10))
 PREFIXES = {"train": "train", "test": "t10k"}

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fenchel.data.base import Dataset, Images, Indices, Reader, bad_file
-from fenchel.data.fetching.retrieval import RemoteFile, Retrieval
+from fenchel.data.base import Dataset, Images, Indices, Reader
 from fenchel.data.formats.image_list import read_image_list
 from fenchel.data.home import dataset_folder, find
 from fenchel.data.pictures import (
@@ -28,6 +27,8 @@ from fenchel.data.pictures import (
 )
 from fenchel.data.registry import DATASETS, DatasetEntry
 from fenchel.data.shifts import AS_DIGITS_OPTION, DerivedContent, as_digits
+from fenchel.fetching.retrieval import RemoteFile, Retrieval
+from fenchel.files import bad_file
 
 SIDE = 32
 DIGITS = tuple(str(k) for k in range(10))

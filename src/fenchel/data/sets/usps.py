@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fenchel.data.base import Dataset, bad_file, from_arrays
-from fenchel.data.fetching.retrieval import RemoteFile, Retrieval
+from fenchel.data.base import Dataset, from_arrays
 from fenchel.data.formats.libsvm import read_libsvm
 from fenchel.data.home import find, locate
 from fenchel.data.registry import DATASETS, DatasetEntry
 from fenchel.data.shifts import AS_DIGITS_OPTION, as_digits
+from fenchel.fetching.retrieval import RemoteFile, Retrieval
+from fenchel.files import bad_file
 
 SIDE = 16
 FILES = {"train": "usps.bz2", "test": "usps.t.bz2"}

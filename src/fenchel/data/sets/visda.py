@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fenchel.data.base import Dataset, bad_file
+from fenchel.data.base import Dataset
 from fenchel.data.formats.image_list import read_image_list
 from fenchel.data.home import find, locate
 from fenchel.data.pictures import Crop, PictureContent, PictureReader
 from fenchel.data.registry import DATASETS, DatasetEntry
+from fenchel.files import bad_file
 
 CLASSES = (
     "aeroplane",

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from fenchel.data.fetching.download import Interrupted, download
+from fenchel.fetching.download import Interrupted, download
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 MD5 = hashlib.md5(CONTENT).hexdigest()

@@ -10,8 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import IO
 
-from fenchel.data.base import is_html
-from fenchel.files import md5_of
+from fenchel.files import is_html, md5_of
 from fenchel.progress import progress
 
 BLOCK = 1 << 20

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from fenchel.data.base import bad_file
+from fenchel.files import bad_file
 
 MOST_BYTES = 64 << 30
 MOST_FILES = 4_000_000

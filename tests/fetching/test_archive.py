@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from fenchel.data.fetching.archive import check_archive, checked_name, extract
+from fenchel.fetching.archive import check_archive, checked_name, extract
 
 
 def tar_with(path, *members, mode="w"):

@@ -1,0 +1,1 @@
+"""Trained networks that others publish: fetched by name, read without running code, not in the wheel."""
