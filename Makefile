@@ -56,7 +56,7 @@ unit: $(VENV)/.ready-dev browser  ## run the tests alone
 	@$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # The numbers of docs/performance.md; the machine should have nothing else to do.
-BENCHMARKS := label memory scaling train meta runner corruptions predict methods streams
+BENCHMARKS := label memory scaling train meta runner corruptions predict methods streams ranks
 bench: $(VENV)/.ready-dev  ## measure speed and memory (as ratios, within one run)
 	@echo "==> benchmarks/step.py"
 	@$(BIN)/python benchmarks/step.py --retain --json benchmarks/results/step.json

@@ -26,6 +26,7 @@ from fenchel.adapters import (
     UnboundedObjectiveWarning,
 )
 from fenchel.adapters.core import Core, Protect
+from fenchel.adapters.group import Group
 from fenchel.adapters.guards import check_model
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.outputs import Where
@@ -39,6 +40,8 @@ from fenchel.names import unknown
 from fenchel.objectives import Objective
 
 if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
     from fenchel.models import Checkpoint
 
 logger = logging.getLogger("fenchel")
@@ -88,6 +91,7 @@ def adapt(
     channels_last: bool | None = None,
     winograd: bool = True,
     compile: bool = False,  # noqa: A002
+    group: ProcessGroup | Group | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Adapter:
@@ -140,6 +144,8 @@ def adapt(
     winograd: compute wide 3 x 3 convolutions on a CPU with fewer multiplications, equal but for rounding.
     compile: run the network through torch.compile (its first batch takes a minute or more); by default under
         the statistics of the batch.
+    group: the processes of torch.distributed that share every batch, such as `torch.distributed.group.WORLD`.
+        All of them make every call, each with its share; the result is that of one process with all of it.
 
     >>> import fenchel
     >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
@@ -195,6 +201,7 @@ def adapt(
         channels_last=channels_last,
         winograd=winograd,
         compile=compile,
+        group=Group.of(group),
         seed=seed,
     )
     return Adapter(network, _with_source_data(network, resolved, source_images))

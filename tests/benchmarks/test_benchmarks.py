@@ -30,6 +30,7 @@ STARTING = {
     "memory": {"network", "way", "peak_bytes", "stayed_bytes"},
     "meta": {"way", "cpu_seconds", "of_plain_step"},
     "predict": {"way", "seconds", "of_steps_alone"},
+    "ranks": {"method", "processes", "milliseconds_a_batch", "of_no_group"},
 }
 
 

@@ -122,6 +122,9 @@ RUN = {
 PARSED = {
     "fenchel adapt --model runs/ce --images digits.npy --shards 2 --executor ray --at-once 2": "starts Ray; "
     "tests/predict/test_shards.py does",
+    "torchrun --nproc-per-node 2 -m fenchel adapt --model runs/ce --images digits.npy --out shared.csv": (
+        "starts three processes; tests/predict/test_ranks.py does"
+    ),
     "fenchel serve --model runs/ce --store streams --replicas 2": "runs for ever; tests/serve runs it",
     "fenchel serve --model zoo:cifar10-resnet26-poly --store streams": "as above",
     "pip install 'fenchel[serve]'": "installs",

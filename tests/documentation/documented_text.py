@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 SHELLS = ("bash", "console", "sh", "shell", "text", "")
-PROGRAMS = ("fenchel", "make", "python", "pip")
+PROGRAMS = ("fenchel", "make", "python", "pip", "torchrun")
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")
 IN_A_SENTENCE = re.compile(r"`([^`]+)`")

@@ -18,6 +18,7 @@ import pytest
 from documented_commands import PARSED, RUN
 from documented_text import PAGES, ROOT, Command, commands, commands_of
 from documented_workplace import run
+from torch.distributed.run import get_args_parser
 from typer.main import get_command
 
 from fenchel.cli import app
@@ -144,6 +145,7 @@ def test_a_command_that_is_too_long_to_run_is_understood(
         ("fenchel data fetch", "Missing parameter|Missing argument"),
         ("python benchmarks/step.py --network thick", "2"),
         ("make tea", "returned non-zero exit status 2"),
+        ("torchrun --nproc-per-node 2 -m fenchel adapt --fast", "No such option: --fast"),
         ("pip install 'fenchel[tea]'", "tea"),
     ],
 )
@@ -210,7 +212,16 @@ def parse_pip(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"\n{extra} = [" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 
+def parse_torchrun(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By torchrun's own parser, and what it runs by ours."""
+    told = get_args_parser().parse_args(arguments)
+    assert told.module
+    assert told.training_script == "fenchel"
+    parse_fenchel(told.training_script_args, monkeypatch)
+
+
 PARSERS = {
+    "torchrun": parse_torchrun,
     "fenchel": parse_fenchel,
     "make": parse_make,
     "python": parse_script,

@@ -3,13 +3,14 @@
 from fenchel.adapters.adapter import Adapter
 from fenchel.adapters.core import Settings
 from fenchel.adapters.guards import AdaptationWarning, UnboundedObjectiveWarning
+from fenchel.adapters.health import Health
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.method import METHODS, Method
 from fenchel.adapters.online import online
 from fenchel.adapters.optimizers import SGD, Adam, Optimizer, TorchOptimizer
 from fenchel.adapters.outputs import Scores
 from fenchel.adapters.passes import Gradient, Passes
-from fenchel.adapters.session import Health, Session
+from fenchel.adapters.session import Session
 from fenchel.adapters.state import State
 from fenchel.adapters.watch import HarmWarning, Report
 

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from fenchel.adapters import guards
 from fenchel.adapters.compiled import uncompiled
 from fenchel.adapters.core import Core, Settings
+from fenchel.adapters.health import Health, Mode
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.seen import stream_statistics
-from fenchel.adapters.session import Health, Mode, Session
+from fenchel.adapters.session import Session
 from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Step
 from fenchel.adapters.watch import Watch

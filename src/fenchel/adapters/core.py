@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fenchel.adapters.compiled import runner, uncompiled
+from fenchel.adapters.group import Group
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities
 from fenchel.adapters.method import Method
@@ -61,6 +62,8 @@ class Settings:
     correct_output: bool = False
     on_batch: Any = None
     on_verdict: Any = None
+    group: Group | None = None
+    """The processes with which every batch is shared."""
 
     def __post_init__(self) -> None:
         check_statistics(self.statistics)
@@ -76,6 +79,21 @@ class Settings:
             raise ValueError(
                 f"compile=True needs statistics 'batch', 'source' or a number; got {self.statistics!r}, "
                 "which is computed by hooks that the compiler does not see. Leave one of them out."
+            )
+        if self.group is not None:
+            self._check_shared()
+
+    def _check_shared(self) -> None:
+        if self.compile:
+            raise ValueError(
+                "group= shares batches by hooks that the compiler does not see; got compile=True as well. "
+                "Leave one of them out."
+            )
+        if not self.method.shares_batches:
+            raise ValueError(
+                "group= needs a method that knows a batch by what passes return of it; "
+                f"{type(self.method).__name__} looks at the samples or outputs of its own process. Use "
+                "'protected', 'conjugate', 'memo', 'eta' or 'sar', or leave group= out."
             )
 
     @property
@@ -101,7 +119,14 @@ class Core:
             _require_layer(plain, settings.features)
         moving = moving_names(plain, settings.parameters) if settings.method.moves else []
         run = runner(model, compiled=settings.compile)
-        blueprint = Blueprint.of(plain, run, settings.statistics, moving, settings.winograd)
+        blueprint = Blueprint.of(
+            plain,
+            run,
+            settings.statistics,
+            moving,
+            settings.winograd,
+            shares=settings.group is not None,
+        )
         step = Step(
             workshop=Workshop(blueprint),
             method=settings.method,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+
+from fenchel.adapters.group import Group, Shares
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,8 @@ class Inputs:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    shares: Shares | None = None
+    """How the batch is divided, where this is one process's share of it."""
 
     def samples(self) -> Tensor:
         """The tensor whose first axis counts the samples."""
@@ -32,10 +36,50 @@ class Inputs:
         """The number of samples."""
         return self.samples().shape[0]
 
+    @property
+    def total(self) -> int:
+        """The number of samples in the whole batch, whoever has them."""
+        return len(self) if self.shares is None else self.shares.total
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """The rows of the whole batch, from those of the samples that are here."""
+        return rows if self.shares is None else self.shares.whole(rows)
+
+    def part(self, rows: Tensor) -> Tensor:
+        """The rows of the samples that are here, from those of the whole batch."""
+        return rows if self.shares is None else self.shares.part(rows)
+
+    def shared(
+        self, group: Group | None, *, left_out: int = 0, call: tuple[Any, ...] = ()
+    ) -> Inputs:
+        """The same call as a share of a batch; without a sample it has a row of zeros to run on."""
+        if group is None:
+            return self
+        samples = self.samples()
+        same = (tuple(samples.shape[1:]), samples.dtype, *call)
+        shares = Shares.agreed(group, len(samples), left_out, same)
+        return replace(self if len(samples) else self._of_zeros(), shares=shares)
+
+    def _of_zeros(self) -> Inputs:
+        return self._mapped(
+            lambda value: (
+                value.new_zeros((1, *value.shape[1:])) if value.shape[:1] == (0,) else value
+            )
+        )
+
     def with_samples(self, samples: Tensor) -> Inputs:
         """The same call on other samples."""
         old = self.samples()
         return self._mapped(lambda value: samples if value is old else value)
+
+    def with_part_of(self, samples: Tensor) -> Inputs:
+        """The same call on other samples, of which those of the whole batch are given."""
+        shares = self.shares
+        if shares is None:
+            return self.with_samples(samples)
+        return self.with_samples(
+            self.part(samples) if shares.own else samples.new_zeros(self.samples().shape)
+        )
 
     def rows(self, chosen: Tensor) -> Inputs:
         """The same call on some of the samples: every tensor with one row per sample is cut alike."""
@@ -64,4 +108,5 @@ class Inputs:
         return self._mapped(Tensor.clone)
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> Inputs:
-        return Inputs(*pytree.tree_map_only(Tensor, function, (self.args, self.kwargs)))
+        args, kwargs = pytree.tree_map_only(Tensor, function, (self.args, self.kwargs))
+        return Inputs(args, kwargs, self.shares)

@@ -54,6 +54,10 @@ class Method(Configurable, ABC):
     moves: ClassVar[bool] = True
     """Whether parameters move; if none does, learning rate and optimiser do not matter."""
 
+    shares_batches: ClassVar[bool] = False
+    """Whether processes may share its batches. It then knows a batch by the `logits` and `features` of passes
+    alone, which are those of the whole batch, and never by `batch.samples()` or `scores`."""
+
     @property
     def statistics(self) -> Statistics | None:
         """The statistics that the method needs; they override the setting `statistics`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
+from fenchel.adapters.group import Shares, present_shares, rows_of_all
 from fenchel.adapters.normalization import batch_norm_layers
 
 Moments = tuple[Tensor, Tensor]
@@ -36,7 +38,7 @@ def _mix_in(weight: float, layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> Non
     x = inputs[0].detach()
     with torch.no_grad():
         mean, variance = moments(x, old_mean.dtype)
-        count = x.numel() // max(1, x.shape[1])
+        count = values_per_channel(x)
         old_mean.lerp_(mean, weight)
         old_variance.lerp_(variance * (count / max(1, count - 1)), weight)
 
@@ -85,6 +87,17 @@ class _Mixing:
 
 def moments(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """The mean of every channel, and the variance as batch normalisation has it (over n, not n - 1)."""
+    mean, variance = _own_moments(x, dtype)
+    shares = present_shares()
+    return (mean, variance) if shares is None else shares.moments(mean, variance)
+
+
+def values_per_channel(x: Tensor) -> int:
+    """How many values of the whole batch the statistics of a channel are computed from."""
+    return rows_of_all(x) * math.prod(x.shape[2:])
+
+
+def _own_moments(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     x = x.to(torch.promote_types(x.dtype, dtype))
     count = x.numel() // max(1, x.shape[1])
     if x.device.type != "cpu" or count < 2:
@@ -107,7 +120,8 @@ def through_batch(layer: _BatchNorm, x: Tensor, mean: Tensor, share: Tensor) -> 
     if not (torch.is_grad_enabled() and x.requires_grad):
         return x
     apply = cast(Callable[..., Tensor], ThroughBatch.apply)
-    return apply(x, mean, layer.running_mean, layer.running_var, share, layer.eps)
+    shares = present_shares()
+    return apply(x, mean, layer.running_mean, layer.running_var, share, layer.eps, shares)
 
 
 class ThroughBatch(torch.autograd.Function):
@@ -119,15 +133,22 @@ class ThroughBatch(torch.autograd.Function):
 
         d - share / n * (sum(d) + (x - m) * sum(d * (x - u)) / (v + eps))
 
-    where the share itself counts as a constant.
+    where the share itself counts as a constant. Both sums and n are over all that have a part of the batch.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, mean: Tensor, used: Tensor, variance: Tensor, share: Tensor, eps: float
+        ctx: Any,
+        x: Tensor,
+        mean: Tensor,
+        used: Tensor,
+        variance: Tensor,
+        share: Tensor,
+        eps: float,
+        shares: Shares | None,
     ) -> Tensor:
         ctx.save_for_backward(x, mean, used, variance, share)
-        ctx.eps = eps
+        ctx.eps, ctx.shares = eps, shares
         return x.detach()  # not a view, whose strides mislead torch's backward pass for one sample
 
     @staticmethod
@@ -138,9 +159,16 @@ class ThroughBatch(torch.autograd.Function):
         _, aligned, total = torch.ops.aten.native_batch_norm_backward(
             d, x, None, used, variance, None, None, False, ctx.eps, [False, True, True]
         )
-        per_value = share / (x.numel() // x.shape[1])
+        values = x.numel() // x.shape[1]
+        if ctx.shares is not None:
+            aligned, total = ctx.shares.sums(aligned, total)
+            values = ctx.shares.total * math.prod(x.shape[2:])
+        per_value = share / values
         slope = -per_value * aligned * torch.rsqrt(variance + ctx.eps)
         offset = -per_value * total - slope * mean
         over = (1, -1, *[1] * (x.ndim - 2))
         gradient = torch.addcmul(d, x, slope.view(over).to(d.dtype))
-        return gradient.add_(offset.view(over).to(d.dtype)), None, None, None, None, None
+        gradient.add_(offset.view(over).to(d.dtype))
+        if ctx.shares is not None and ctx.shares.own == 0:
+            gradient = d  # a row of zeros, which is in no batch
+        return gradient, None, None, None, None, None, None

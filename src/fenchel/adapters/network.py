@@ -30,6 +30,7 @@ from fenchel.adapters.normalization import (
     use_batch_statistics,
 )
 from fenchel.adapters.reuse import Reuse
+from fenchel.adapters.shared import use_statistics_of_all
 from fenchel.adapters.state import Tensors
 from fenchel.adapters.suited import Suiting
 from fenchel.adapters.winograd import use_winograd
@@ -58,8 +59,12 @@ class Network:
         """The model's output with the moving tensors in place of its own."""
         buffers = {name: value.clone() for name, value in self.scratch.items()}
         call = inputs.copied()
-        tensors = {**self.fixed, **buffers, **moving, **self.written}
-        return self.run(self.module, tensors, call.args, call.kwargs)
+        if inputs.shares is None:
+            tensors = {**self.fixed, **buffers, **moving, **self.written}
+            return self.run(self.module, tensors, call.args, call.kwargs)
+        with inputs.shares.in_pass():
+            tensors = {**self.fixed, **buffers, **inputs.shares.entering(moving), **self.written}
+            return self.run(self.module, tensors, call.args, call.kwargs)
 
     @contextmanager
     def showing_head_inputs(self, layer: str | None) -> Iterator[dict[str, Tensor]]:
@@ -126,6 +131,8 @@ class Blueprint:
     winograd: bool
     fixed: Mapping[str, Tensor]
     scratch: Mapping[str, Tensor]
+    shares: bool = False
+    """Whether batches are shared with other processes."""
 
     @staticmethod
     def of(
@@ -134,13 +141,14 @@ class Blueprint:
         statistics: Statistics,
         moving: Sequence[str],
         winograd: bool,
+        shares: bool = False,
     ) -> Blueprint:
         """The blueprint of a model, its tensors as they are now."""
         fixed = {name: ordinary(value) for name, value in model.named_parameters()}
         scratch = {name: value.detach().clone() for name, value in model.named_buffers()}
         recorded = [name for name in recorded_statistics(model) if name in scratch]
         fixed |= {name: scratch.pop(name) for name in recorded}
-        return Blueprint(model, run, statistics, moving, winograd, fixed, scratch)
+        return Blueprint(model, run, statistics, moving, winograd, fixed, scratch, shares)
 
     @property
     def mixes(self) -> bool:
@@ -160,36 +168,47 @@ class Blueprint:
     @torch.inference_mode(False)
     def networks(self) -> Networks:
         """A new set of skeletons."""
-        source = Network(skeleton(self.model), self.fixed, self.scratch, self.run)
+        source = Network(self._skeleton(), self.fixed, self.scratch, self.run)
         moving, mixing = source, None
-        if self.statistics == "batch":
+        if self.statistics == "batch" and self.shares:
+            twin = skeleton(self.model)
+            noted = use_statistics_of_all(twin, every_layer=True)
+            moving = replace(source, module=twin, noted=noted)
+        elif self.statistics == "batch":
             twin = use_batch_statistics(skeleton(self.model))
             noted = note_statistics(twin)
             moving = replace(source, module=twin, noted=noted, written=noted)
         elif self.suits:
-            twin = skeleton(self.model)
+            twin = self._skeleton()
             suiting = Suiting(twin, self.fixed)
             # Never compiled: a hook decides on the statistics.
             moving = replace(source, module=twin, run=functional_call, suiting=suiting)
         elif (rule := rule_of(self.statistics)) is not None:
             name, number = rule
             used: Tensors = {}
-            moving = replace(source, module=skeleton(self.model), noted=used)
+            moving = replace(source, module=self._skeleton(), noted=used)
             if name == "mix":
                 mix_with_batch(moving.module, number, used)
             else:
                 correct_per_sample(moving.module, number)
         elif not isinstance(self.statistics, str) and self.mixes:
-            twin = mix_in_statistics(skeleton(self.model), self.statistics)
+            twin = mix_in_statistics(self._skeleton(), self.statistics)
             # Never compiled: the compiler takes modules that differ in their hooks for the same.
             mixing = replace(source, module=twin, run=functional_call)
         if self.moving and not self.compiled:
             # On a skeleton of its own: the source's passes must not use what an update kept.
-            twin = moving.module if moving is not source else skeleton(self.model)
+            twin = moving.module if moving is not source else self._skeleton()
             if self.winograd:
                 use_winograd(twin)
             moving = replace(moving, module=twin, reuse=Reuse(twin, self.moving))
         return Networks(source, moving, mixing)
+
+    def _skeleton(self) -> nn.Module:
+        """A skeleton whose layers use their own statistics, as far as they have any."""
+        twin = skeleton(self.model)
+        if self.shares:
+            use_statistics_of_all(twin, every_layer=False)
+        return twin
 
 
 class Workshop:

@@ -145,9 +145,7 @@ class Passes:
     def source_logits(self, batch: Inputs) -> Tensor:
         """The logits of the source model as it is, its own statistics included; no graph."""
         with torch.no_grad():
-            logits = self.scores(self.source_network({}, batch))
-        check_logits(logits, len(batch))
-        return logits
+            return self._checked(self.source_network({}, batch), batch)
 
     @property
     def source_statistics(self) -> Tensors:
@@ -167,7 +165,7 @@ class Passes:
 
     def with_logits(self, output: Any, logits: Tensor) -> Any:
         """The model's output with other logits, (samples, ..., classes), in the place of its own."""
-        return self.scores.replaced(output, logits)
+        return self.scores.replaced(output, self.batch.part(logits))
 
     def remember(self, theta: Tensors, output: Any) -> None:
         """Record what the model returns for the batch at `theta`, so that it is not computed again."""
@@ -183,11 +181,10 @@ class Passes:
         """An objective over a batch, as a function of the moving parameters."""
 
         def value(theta: Tensors) -> tuple[Tensor, Tensor]:
-            views = objective.make_views(batch.samples(), self.generator)
-            if views is None:
+            calls = self._views(objective, batch)
+            if calls is None:
                 logits = self.logits(theta, batch)
             else:  # (views, samples, ..., classes)
-                calls = [batch.with_samples(view) for view in views]
                 logits = torch.stack([self.logits(theta, call) for call in calls])
             return self.mean(objective(logits), objective.weights(logits))
 
@@ -299,7 +296,7 @@ class Passes:
                 "the layer that makes the logits: features='head'."
             )
         (layer, features), *_ = seen.items()
-        found = HeadPass(layer, features, self._picked(output, batch))
+        found = HeadPass(layer, batch.whole(features), self._picked(output, batch))
         if once:
             self._head_pass, self._shown = (theta, found), (theta, output)
         return found
@@ -318,10 +315,21 @@ class Passes:
         return reuse.keeping() if differentiates else nullcontext()
 
     def _picked(self, output: Any, batch: Inputs) -> Tensor:
+        self._logits = logits = self._checked(output, batch)
+        return logits
+
+    def _checked(self, output: Any, batch: Inputs) -> Tensor:
+        """The logits in an output, of the whole batch where this process has a share of it."""
         logits = self.scores(output)
         check_logits(logits, len(batch))
-        self._logits = logits
-        return logits
+        return batch.whole(logits)
+
+    def _views(self, objective: Objective, batch: Inputs) -> list[Inputs] | None:
+        """The views that an objective makes; drawn for the whole batch, whoever has which part of it."""
+        if type(objective).make_views is Objective.make_views:
+            return None
+        views = objective.make_views(batch.whole(batch.samples()), self.generator)
+        return None if views is None else [batch.with_part_of(view) for view in views]
 
 
 def _all_need_gradients(tensors: Iterable[Tensor]) -> bool:

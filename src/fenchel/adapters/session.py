@@ -6,9 +6,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,52 +16,16 @@ from torch.utils import _pytree as pytree
 
 from fenchel.adapters import guards
 from fenchel.adapters.core import Core
+from fenchel.adapters.health import Health, Mode
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities
-from fenchel.adapters.monitor import Verdict
 from fenchel.adapters.network import ordinary
-from fenchel.adapters.outputs import joined
+from fenchel.adapters.outputs import joined, map_tensors
 from fenchel.adapters.state import RESTARTS, State, Tensors
 from fenchel.adapters.watch import Watch
 
 _WATCH = "watch."
 """Before the names of what the monitor saves."""
-
-Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
-
-
-@dataclass(frozen=True)
-class Health:
-    """Counts of what happened in a stream so far."""
-
-    batches: int
-    samples: int
-    updates: int
-    skipped_non_finite: int
-    """Updates left out because the loss, a gradient or every sample of a batch was not finite."""
-    skipped_none_kept: int
-    """Updates left out because the objective kept no sample (no confident pseudo-label)."""
-    left_out: int
-    """Samples that were not finite: predicted by the source model, and used for nothing else."""
-    resets: int
-    """By you, by the method itself, or by the protection."""
-    mode: Mode
-    verdict: Verdict = "healthy"
-    """`healthy`, `suspect` or `collapsed`; always `healthy` where nothing watches (`protect=False`)."""
-    reason: str = "nothing watches this stream: protect=False"
-    pulled_back: int = 0
-    """How often suspect parameters were drawn halfway back to the source's."""
-    fell_back: int = 0
-    """Batches for which the source model's prediction was returned."""
-    drifts: int = 0
-    """How often the detector given as `on_batch` noticed a drift."""
-    signals: Mapping[str, float] = field(default_factory=dict)
-    """Those of the last batch, without labels; see `Report`."""
-
-    @property
-    def skips(self) -> int:
-        """All updates that were left out."""
-        return self.skipped_non_finite + self.skipped_none_kept
 
 
 def _watch_of(core: Core) -> Watch | None:
@@ -76,6 +40,25 @@ def _watch_of(core: Core) -> Watch | None:
         on_batch=settings.on_batch,
         on_verdict=settings.on_verdict,
     )
+
+
+def _left_out(batch: Inputs, given: Inputs) -> int:
+    """How many samples of a whole batch were not finite, given the call before they were taken out."""
+    return len(given) - len(batch) if batch.shares is None else batch.shares.left_out
+
+
+def _own_rows(batch: Inputs, output: Any) -> Any:
+    """The output without the row on which a process runs that has no sample of the batch."""
+    if batch.shares is None or batch.shares.own:
+        return output
+    return map_tensors(lambda value: value[:0] if value.shape[:1] == (1,) else value, output)
+
+
+def _source_rows(core: Core, inputs: Inputs, batch: Inputs) -> Any:
+    """What the source model returns for a call; `batch` runs in the place of one without a sample."""
+    if len(inputs):
+        return core.step.source_output(inputs)
+    return _own_rows(batch, core.step.source_output(replace(batch, shares=None)))
 
 
 class Owner(Protocol):
@@ -121,15 +104,11 @@ class Session:
             guards.no_autocast_cache(),
         ):
             inputs = Inputs(*pytree.tree_map_only(Tensor, ordinary, (args, kwargs)))
-            if self._mode == "disabled" or len(inputs) == 0:
-                return core.step.source_output(inputs)
-            finite = inputs.finite_rows()
+            alone = core.settings.group is None
+            if self._mode == "disabled" or (alone and len(inputs) == 0):
+                return self._seen(core.step.source_output, inputs)
             with self._watch_kept():
-                state, output = (
-                    self._met(core, self.state, inputs)
-                    if finite is None
-                    else self._met_without(core, inputs, finite)
-                )
+                state, output = self._met_finite(core, inputs)
             # The only assignment, and the last: an exception anywhere above leaves all as it was.
             self.state = state
             if self.watch is not None:
@@ -165,11 +144,44 @@ class Session:
         self._require_loaded()
         with torch.inference_mode(False), torch.no_grad(), guards.no_autocast_cache():
             inputs = Inputs(*pytree.tree_map_only(Tensor, ordinary, (args, kwargs)))
-            return predict(self._owner.core.in_preferred_memory(inputs))
+            return self._seen(predict, self._owner.core.in_preferred_memory(inputs))
+
+    def _seen(self, predict: Callable[[Inputs], Any], inputs: Inputs) -> Any:
+        shared = self._shared(inputs)
+        return _own_rows(shared, predict(shared))
+
+    def _shared(self, inputs: Inputs, left_out: int = 0) -> Inputs:
+        """The call as a share of a batch, where other processes have the rest of it."""
+        call = (self._mode, self.state.batches, self.state.resets)
+        return inputs.shared(self._owner.core.settings.group, left_out=left_out, call=call)
+
+    def _met_finite(self, core: Core, inputs: Inputs) -> tuple[State, Any]:
+        """The state and the output after a batch, of which samples that are not finite do not count.
+
+        They do not influence the others. The source model predicts them; whatever that gives is returned.
+        """
+        finite = inputs.finite_rows()
+        if finite is None:
+            batch = self._shared(inputs)
+        else:
+            batch = self._shared(inputs.rows(finite), left_out=int((~finite).sum()))
+        left_out = _left_out(batch, inputs)
+        if batch.total == 0:
+            state = self._all_left_out(core, left_out) if left_out else self.state
+            return state, _source_rows(core, inputs, batch)
+        state, output = self._met(core, self.state, batch)
+        output = _own_rows(batch, output)
+        if finite is not None:
+            output = joined(finite, output, core.step.source_output(inputs.rows(~finite)))
+        if left_out and self._mode != "frozen":
+            state = replace(
+                state, samples=state.samples + left_out, left_out=state.left_out + left_out
+            )
+        return state, output
 
     def _met(self, core: Core, state: State, inputs: Inputs) -> tuple[State, Any]:
         """The state and the output after a batch of finite samples."""
-        size = len(inputs)
+        size = inputs.total
         if core.has_batch_norm and core.settings.statistics == "batch":
             self._warn_once(size)
         inputs = core.in_preferred_memory(inputs)
@@ -192,23 +204,6 @@ class Session:
         state, output = core.step.predicted(state, inputs, update=due)
         state, output = self.watch.after(core.step, state, inputs, output, state.batches)
         return core.step.corrected(state, output, inputs)
-
-    def _met_without(self, core: Core, inputs: Inputs, finite: Tensor) -> tuple[State, Any]:
-        """The same for a batch with samples that are not finite: they do not influence the others.
-
-        The source model predicts them; whatever that gives is returned.
-        """
-        left_out = inputs.rows(~finite)
-        theirs = core.step.source_output(left_out)
-        if not bool(finite.any()):
-            return self._all_left_out(core, len(inputs)), theirs
-        state, output = self._met(core, self.state, inputs.rows(finite))
-        output = joined(finite, output, theirs)
-        if self._mode == "frozen":
-            return state, output
-        count = len(left_out)
-        state = replace(state, samples=state.samples + count, left_out=state.left_out + count)
-        return state, output
 
     def _all_left_out(self, core: Core, size: int) -> State:
         """A batch without a single finite sample: counted, and nothing else."""

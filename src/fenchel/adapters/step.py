@@ -63,7 +63,7 @@ class Step:
             shown = before if self.predict == "before" else after
             output = self.method.output(passes, shown, inputs)
             after = passes.noted_in(after)
-            seen = with_batch(after.seen, networks.moving.noted, len(inputs))
+            seen = with_batch(after.seen, networks.moving.noted, inputs.total)
         return replace(after, seen=seen, step=state.step + 1), output
 
     def adapt(self, state: State, inputs: Inputs, *, trace: Trace | None = None) -> State:
@@ -147,17 +147,17 @@ class Step:
         """Take note of the predicted classes, and make use of labels that come in runs."""
         if self.probabilities is None:
             return state, output
-        logits = self.scores(output)
+        logits = inputs.whole(self.scores(output))
         p = self.probabilities(logits)
         if p is None or p.shape != logits.shape:
             return state, output
         said = self.probabilities
 
         def source() -> Tensor | None:
-            return said(self.scores(self.source_output(inputs)))
+            return said(inputs.whole(self.scores(self.source_output(inputs))))
 
         seen, better = corrected(with_classes(state.seen, p, source), logits, p)
-        return replace(state, seen=seen), self.scores.replaced(output, better)
+        return replace(state, seen=seen), self.scores.replaced(output, inputs.part(better))
 
     def _mixed_in(self, networks: Networks, state: State, inputs: Inputs) -> tuple[State, Any]:
         """Let the batch enter the running statistics, where the adapter keeps such a mix."""

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fenchel.adapters.group import present_shares, rows_of_all
 from fenchel.adapters.mixing import Moments, moments, through_batch
 from fenchel.adapters.normalization import batch_norm_layers
 from fenchel.adapters.state import Tensors, all_finite, chosen
@@ -129,18 +130,19 @@ class Suiting:
         source_mean = self._source[f"{prefix}{_MEAN}"]
         source_variance = self._source[f"{prefix}{_VARIANCE}"]
         mean, variance = moments(x, source_mean.dtype)
+        size = rows_of_all(x)
         old_mean = met.known(f"{prefix}{_MEAN}", source_mean)
         old_variance = met.known(f"{prefix}{_VARIANCE}", source_variance)
         if met.weight is None:
-            _count_in(met, len(x), (mean, variance), (old_mean, old_variance), layer.eps)
+            _count_in(met, size, (mean, variance), (old_mean, old_variance), layer.eps)
         weight, samples = cast(Tensor, met.weight), met.seen[SAMPLES]
         stream_mean, stream_variance = _joined((old_mean, old_variance), (mean, variance), weight)
         floor = layer.eps + FLOOR * source_variance.mean()
         between = met.known(f"{prefix}between", weight.new_tensor(BETWEEN))
-        if len(x) > 1:
+        if size > 1:
             images = x.to(mean.dtype).flatten(2).mean(-1) if x.ndim > 2 else x.to(mean.dtype)
-            latest = (images.var(0) / (source_variance + floor)).mean()
-            between = torch.lerp(between, latest, min(1.0, len(x) / (2 * RECENT)))
+            latest = (_variance(images) / (source_variance + floor)).mean()
+            between = torch.lerp(between, latest, min(1.0, size / (2 * RECENT)))
         moved = ((stream_mean - source_mean).square() / (source_variance + floor)).mean()
         distance = moved + relative(stream_variance, source_variance, floor) / 2
         shift = shifted(distance, TOLERANCE + CAUTION * between / samples)
@@ -155,6 +157,15 @@ class Suiting:
             f"{prefix}{_VARIANCE}": torch.lerp(source_variance, stream_variance, shift),
         }
         return weight * shift, stream_mean
+
+
+def _variance(images: Tensor) -> Tensor:
+    """The variance of every column, over all that have a part of the batch."""
+    shares = present_shares()
+    if shares is None:
+        return images.var(0)
+    variance, mean = torch.var_mean(images, 0, correction=0)
+    return shares.moments(mean, variance)[1] * (shares.total / (shares.total - 1))
 
 
 def _joined(old: Moments, new: Moments, weight: Tensor) -> Moments:

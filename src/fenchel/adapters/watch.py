@@ -90,7 +90,7 @@ OnVerdict = Callable[[HarmWarning], Any]
 
 @dataclass(frozen=True)
 class Beside:
-    """The predictions of one batch that were compared: probabilities, (samples, classes)."""
+    """The predictions of one whole batch that were compared: probabilities, (samples, classes)."""
 
     adapted: Tensor
     source: Tensor
@@ -127,7 +127,7 @@ class Watch:
         self, step: Step, state: State, inputs: Inputs, output: Any, batch: int
     ) -> tuple[State, Any]:
         """The state and the output of a batch, after whatever had to be done about them."""
-        p = self._of(step, output)
+        p = self._of(step, inputs, output)
         self.beside = None
         if p is None:
             self.monitor.reason = "outputs without one class per sample are not watched"
@@ -152,8 +152,8 @@ class Watch:
         theirs = step.source_output(inputs)
         moves = bool(state.parameters)
         unmoved = step.unmoved_output(state, inputs) if moves else None
-        source_p = self._of(step, theirs)
-        unmoved_p = None if unmoved is None else self._of(step, unmoved)
+        source_p = self._of(step, inputs, theirs)
+        unmoved_p = None if unmoved is None else self._of(step, inputs, unmoved)
         assert source_p is not None
         self.beside = Beside(p, source_p, unmoved_p)
         compared = Compared(
@@ -232,9 +232,9 @@ class Watch:
         if said.verdict != "healthy":
             warnings.warn(said, stacklevel=2)
 
-    def _of(self, step: Step, output: Any) -> Tensor | None:
-        """The finite probabilities in an output."""
-        p = self.probabilities(step.scores(output))
+    def _of(self, step: Step, inputs: Inputs, output: Any) -> Tensor | None:
+        """The finite probabilities in an output, of the whole batch."""
+        p = self.probabilities(inputs.whole(step.scores(output)))
         if p is None:
             return None
         finite = p.isfinite().all(-1)

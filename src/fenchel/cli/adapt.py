@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fenchel.cli import completion
+from fenchel.cli.adapt_ranks import heard_by_all, joined_ranks, own_device, require_one_stream
 from fenchel.cli.adapt_streams import adapt_all, shares_asked_for, tell_all
-from fenchel.cli.adapting import StreamCall, adapt_stream, number_or_text, require_free, tell
+from fenchel.cli.adapting import (
+    StreamCall,
+    StreamResult,
+    adapt_stream,
+    number_or_text,
+    require_free,
+    tell,
+)
 from fenchel.cli.console import EXIT_HARMFUL, err, pick_device, print_json
 from fenchel.cli.mistakes import options_of
 from fenchel.cli.model_options import MODELS_HELP, selected_parameters, where_logits_are
@@ -312,6 +321,8 @@ def adapt_images(
         fenchel adapt --model my_net.py:build --trained-with cross-entropy --images photos/ --resume
 
         fenchel adapt --model runs/ce --images cameras/ --by-folder --executor ray --at-once 2
+
+        torchrun --nproc-per-node 2 -m fenchel adapt --model runs/ce --images photos/
     """
     from fenchel.plugins import loaded_plugins
     from fenchel.predict import Choices, interruptible
@@ -320,7 +331,7 @@ def adapt_images(
 
     if report is not None and log is None:  # the page is made from it
         log = out_file.with_name(out_file.name + ".batches.jsonl")
-    place = pick_device(device)
+    place = own_device(pick_device(device))
     call = StreamCall(
         adaptation=Adaptation(
             model=model,
@@ -370,22 +381,36 @@ def adapt_images(
     shares = shares_asked_for(images, shards, by_folder, executor, at_once, ray_address)
     calls = [call.of(share) for share in shares] or [call]
     written = [file for each in calls for file in each.files()]
-    require_free(written, resume=resume, force=force)
-    with interruptible() as interruption:
+    there = require_free(written, resume=resume, force=force)
+    with interruptible() as interruption, joined_ranks(place) as group:
+        require_one_stream(group, several=bool(shares))
+        speaks = group is None or group.rank == 0
+        for file in there if speaks else ():  # all ranks have looked: they met as they joined
+            file.unlink()
+        stop = heard_by_all(group, interruption)
         results = (
-            adapt_all(calls, executor, at_once, ray_address, stop=lambda: bool(interruption))
+            adapt_all(calls, executor, at_once, ray_address, stop=stop)
             if shares
-            else [adapt_stream(call, lambda: bool(interruption))]
+            else [adapt_stream(call, stop, group)]
         )
-    if json:
-        entries = [result.entries for result in results]
-        print_json({"streams": entries} if shares else entries[0])
-    elif shares:
-        tell_all(results)
-    else:
-        tell(results[0].entries, results[0].summary)
+    if speaks:
+        _tell_results(results, several=bool(shares), as_json=json)
     if len(results) < len(calls) or not all(result.finished for result in results):
-        err.print("interrupted: the same command with --resume goes on from here", style="yellow")
+        if speaks:
+            err.print(
+                "interrupted: the same command with --resume goes on from here", style="yellow"
+            )
         raise typer.Exit(interruption.exit_code)
     if any(result.summary.harmful for result in results):
         raise typer.Exit(EXIT_HARMFUL)
+
+
+def _tell_results(results: Sequence[StreamResult], *, several: bool, as_json: bool) -> None:
+    """What the streams came to, on standard output."""
+    if as_json:
+        entries = [result.entries for result in results]
+        print_json({"streams": entries} if several else entries[0])
+    elif several:
+        tell_all(results)
+    else:
+        tell(results[0].entries, results[0].summary)

@@ -14,6 +14,7 @@ from fenchel.cli.model_options import tell_caution
 
 if TYPE_CHECKING:
     from fenchel.adapters import Adapter
+    from fenchel.adapters.group import Group
     from fenchel.models import Checkpoint
     from fenchel.plugins import Plugin
     from fenchel.predict import Choices, ImageFiles, Labelled, Run, Summary
@@ -69,8 +70,10 @@ class StreamResult:
     finished: bool
 
 
-def adapt_stream(call: StreamCall, stop: Callable[[], bool]) -> StreamResult:
-    """Adapt to the images of one stream, write its files, and sum it up."""
+def adapt_stream(
+    call: StreamCall, stop: Callable[[], bool], group: Group | None = None
+) -> StreamResult:
+    """Adapt to the images of one stream, write its files, and sum it up; `group` shares its batches."""
     from fenchel.models.opening import read_spec
     from fenchel.predict import Run, summarised
     from fenchel.predict.deploy import how_it_was_made
@@ -83,7 +86,7 @@ def adapt_stream(call: StreamCall, stop: Callable[[], bool]) -> StreamResult:
     images = call.share.read(
         size=told.size, mode=told.image_mode, shuffle=choices.shuffle, seed=choices.seed
     )
-    opened = told.open()
+    opened = told.open(group)
     adapter, source = opened.adapter, opened.source
     say_about(source, told=told.trained_with is not None)
     pile = labelled_images(
@@ -110,6 +113,8 @@ def adapt_stream(call: StreamCall, stop: Callable[[], bool]) -> StreamResult:
         "report": None if call.report is None else str(call.report),
         "adapted_model": None if call.save_adapted is None else str(call.save_adapted),
     }
+    if not run.writes:
+        return StreamResult(entries, summary, outcome.finished)
     if call.save_adapted is not None:
         alone = adapter.adapted_model()
         write_adapted(
@@ -123,8 +128,11 @@ def adapt_stream(call: StreamCall, stop: Callable[[], bool]) -> StreamResult:
     return StreamResult(entries, summary, outcome.finished)
 
 
-def require_free(files: Iterable[Path | None], *, resume: bool, force: bool) -> None:
-    """Refuse to overwrite what is there, unless it is told so or belongs to the run that goes on."""
+def require_free(files: Iterable[Path | None], *, resume: bool, force: bool) -> list[Path]:
+    """Refuse to overwrite what is there, unless it is told so or belongs to the run that goes on.
+
+    What is to be overwritten is returned.
+    """
     there = [file for file in files if file is not None and file.exists()]
     if resume and force:
         raise ValueError("--resume continues a run and --force begins anew; give one of them.")
@@ -133,9 +141,7 @@ def require_free(files: Iterable[Path | None], *, resume: bool, force: bool) -> 
             f"{there[0]} exists already. Continue that run with --resume, overwrite it with --force, or name "
             "another file."
         )
-    if force:
-        for file in there:
-            file.unlink()
+    return there if force else []
 
 
 def say_about(source: Checkpoint, *, told: bool) -> None:

@@ -21,6 +21,7 @@ class BatchAlpha(Method):
     methods the same mix is `statistics="mix:0.1"`.
     """
 
+    shares_batches: ClassVar[bool] = True
     cost: ClassVar[Cost | None] = Cost(forward="1", backward="0", needs_batch=True)
     paper: ClassVar[str] = (
         'Schneider et al., "Improving robustness against common corruptions by covariate shift '

@@ -28,6 +28,7 @@ class FeatureMethod(Method, ABC):
     Classes are probabilities of a softmax here, so losses with several labels per sample are refused.
     """
 
+    shares_batches: ClassVar[bool] = True
     moves: ClassVar[bool] = False
     defaults: ClassVar[Mapping[str, Any]] = {"statistics": "source"}
 

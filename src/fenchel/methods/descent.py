@@ -18,6 +18,7 @@ from fenchel.objectives import Objective
 class Descent(Method):
     """One step of the optimiser per batch along the gradient of an objective."""
 
+    shares_batches: ClassVar[bool] = True
     cost: ClassVar[Cost | None] = ONE_STEP
 
     objective: Objective

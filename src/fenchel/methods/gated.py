@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -61,6 +62,8 @@ class ReliableAndNew(EntropyMethod, ABC):
     Kept are samples with H < E0 and |cos(p, mean)| < similarity, where E0 = margin ln C; each counts
     exp(E0 - H). The mean prediction of the kept samples is an exponential average.
     """
+
+    shares_batches: ClassVar[bool] = True
 
     margin: float = 0.4
     similarity: float = 0.4

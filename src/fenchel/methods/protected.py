@@ -44,6 +44,7 @@ class Protected(EntropyMethod):
     longest / pull around the source, whatever the rate.
     """
 
+    shares_batches: ClassVar[bool] = True
     cost: ClassVar[Cost | None] = Cost(
         forward="1", backward="1", memory="source parameters, mean prediction"
     )

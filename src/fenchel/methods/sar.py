@@ -30,6 +30,7 @@ class Sar(EntropyMethod):
     and the average starts anew.
     """
 
+    shares_batches: ClassVar[bool] = True
     cost: ClassVar[Cost | None] = Cost(
         forward="2", backward="2", memory="source parameters, average of the entropy"
     )

@@ -17,6 +17,7 @@ from fenchel.names import register
 class Source(Method):
     """The model as it is."""
 
+    shares_batches: ClassVar[bool] = True
     cost: ClassVar[Cost | None] = Cost(forward="1", backward="0")
     moves: ClassVar[bool] = False
 
@@ -32,5 +33,6 @@ class Source(Method):
 class BatchStatistics(Method):
     """Statistics of the batch in batch-normalisation layers, and no update."""
 
+    shares_batches: ClassVar[bool] = True
     cost: ClassVar[Cost | None] = Cost(forward="1", backward="0", needs_batch=True)
     moves: ClassVar[bool] = False

@@ -25,6 +25,8 @@ def predicted(
 ) -> Predictions:
     """Adapt to a batch and predict it; beside that, what the source model says of it.
 
+    Where several processes share the batch, it is predicted whole by each of them; its samples are finite.
+
     Args:
         stream: what adapts.
         settings: those of its adapter.
@@ -34,6 +36,8 @@ def predicted(
 
     def said(output: Any) -> Prediction:
         scores = scores_in(output, settings.logits)
+        if settings.group is not None:
+            scores = settings.group.whole(scores)
         p = Probabilities(settings.loss)(scores)
         return Prediction.of(scores.detach().float().softmax(-1) if p is None else p)
 
@@ -45,10 +49,13 @@ def predicted(
     # A batch that was not watched, such as one of a frozen stream, leaves the report of another one there.
     if watch is not None and watch.latest is not before and watch.beside is not None:
         source, unmoved = watch.beside.source, watch.beside.unmoved
+        if settings.group is None:
+            source = _in_their_rows(source, inputs)
+            unmoved = None if unmoved is None else _in_their_rows(unmoved, inputs)
         return Predictions(
             adapted,
-            Prediction.of(_in_their_rows(source, inputs)),
-            None if unmoved is None else Prediction.of(_in_their_rows(unmoved, inputs)),
+            Prediction.of(source),
+            None if unmoved is None else Prediction.of(unmoved),
         )
     if when != "always" and not needed:
         return Predictions(adapted)

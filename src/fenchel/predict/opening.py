@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from fenchel.adapters import Adapter
     from fenchel.adapters.core import Protect
+    from fenchel.adapters.group import Group
     from fenchel.losses import Loss
     from fenchel.models import Checkpoint
 
@@ -67,8 +68,8 @@ class Adaptation:
         """How pictures are read: in the words of Pillow."""
         return "L" if self.gray else "RGB"
 
-    def open(self) -> Opened:
-        """Read the model and wrap it."""
+    def open(self, group: Group | None = None) -> Opened:
+        """Read the model and wrap it; `group` are the processes that share its batches."""
         from fenchel.api import adapt
         from fenchel.losses.own import open_loss
         from fenchel.models import open_model
@@ -92,6 +93,7 @@ class Adaptation:
             dim=self.dim,
             source_images=self._source_pixels(),
             seed=self.seed,
+            group=group,
         )
         return Opened(adapter, source, is_wrapped=network is not source.model)
 

@@ -19,7 +19,7 @@ UNREADABLE, LEFT_OUT = "unreadable", "left-out"
 
 @dataclass(frozen=True)
 class Picture:
-    """One image: its values, or why there are none."""
+    """One image: its values, or why there are none. Another process may have the values."""
 
     index: int
     values: Tensor | None
@@ -36,8 +36,8 @@ class Batch:
 
     @property
     def usable(self) -> tuple[Picture, ...]:
-        """The images that have values."""
-        return tuple(picture for picture in self.pictures if picture.values is not None)
+        """The images that can be used."""
+        return tuple(picture for picture in self.pictures if not picture.problem)
 
     def inputs(self) -> Tensor:
         """What the network is given: images (n, C, H, W) in [0, 1]; float arrays as they are."""
@@ -55,7 +55,7 @@ def read_ahead(
         waiting: deque[Future[Picture]] = deque()
         try:
             for index in order:
-                waiting.append(pool.submit(_read, images, int(index)))
+                waiting.append(pool.submit(read, images, int(index)))
                 if len(waiting) >= ahead:
                     yield waiting.popleft().result()
             while waiting:
@@ -65,7 +65,8 @@ def read_ahead(
                 future.cancel()
 
 
-def _read(images: ImageFiles, index: int) -> Picture:
+def read(images: ImageFiles, index: int) -> Picture:
+    """One image, or why it cannot be used."""
     try:
         values = np.array(images.read(index))
     except (OSError, ValueError) as error:
@@ -132,7 +133,7 @@ def first_usable(images: ImageFiles, order: Iterable[int]) -> Picture:
     """The first image that can be used: what the network is tried on before a run begins."""
     reason = ""
     for index in order:
-        picture = _read(images, int(index))
+        picture = read(images, int(index))
         if picture.values is not None:
             return picture
         reason = reason or f"{images.names[picture.index]}: {picture.reason}"

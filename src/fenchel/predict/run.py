@@ -19,8 +19,9 @@ from fenchel.predict.comparing import SourcePredictions, predicted, scores_in, v
 from fenchel.predict.evidence import Predictions, batch_entry, count, event_of, rows_of
 from fenchel.predict.images import ImageFiles
 from fenchel.predict.reading import Batch, first_usable, in_batches, of_shape, read_ahead
-from fenchel.predict.rows import GrowingFile, columns, journal_of, json_line, row_file
+from fenchel.predict.rows import CsvRows, GrowingFile, columns, journal_of, json_line, row_file
 from fenchel.predict.saved import Standing, state_file
+from fenchel.predict.sharing import SharedReading
 from fenchel.predict.tally import Tally
 from fenchel.progress import progress
 
@@ -82,6 +83,8 @@ class Outcome:
 class Run:
     """One run over a pile of images. `go` does it; what it writes grows batch by batch.
 
+    With an adapter that shares its batches (`group=`), every rank makes the same run.
+
     Attributes:
         rows: the file of predictions, `.csv` or `.parquet`; `log` one line of JSON per batch.
         described: what decides the predictions beside the choices and the images; see `Standing`.
@@ -104,6 +107,14 @@ class Run:
         self._tally = Tally()
         every = self.pile.classes if choices.probabilities else 0
         self._columns = columns(choices.top_k, every)
+        self._group = self.adapter.settings.group
+        self._rows_file: CsvRows | None = None
+        self._log_file: GrowingFile | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes the files: of several that share the stream, the first does."""
+        return self._group is None or self._group.rank == 0
 
     def resume(self) -> int:
         """Take up a saved run, if there is one; the number of images that it has done."""
@@ -124,7 +135,7 @@ class Run:
             return self._outcome(finished=True)
         self._open()
         try:
-            with progress("adapting", total=total - done) as bar:
+            with progress("adapting", total=total - done if self.writes else 0) as bar:
                 for batch, is_last in _with_last(self._batches(done)):
                     self._meet(batch, is_last)
                     self._standing = self._stand()
@@ -143,10 +154,12 @@ class Run:
 
     def _batches(self, done: int) -> Iterator[Batch]:
         images, size = self.pile.images, self.choices.batch_size
-        first = first_usable(images, self._order)
+        self._first = first = first_usable(images, self._order)
         assert first.values is not None
-        order = (int(index) for index in self._order[done:])
-        pictures = read_ahead(images, order, workers=self.choices.workers, ahead=size)
+        rest, workers = self._order[done:].tolist(), self.choices.workers
+        if self._group is not None:
+            return SharedReading(self._group, images, rest, first, size, workers).batches()
+        pictures = read_ahead(images, rest, workers=workers, ahead=size)
         return in_batches(of_shape(first.values.shape, pictures), size)
 
     def _meet(self, batch: Batch, is_last: bool) -> None:
@@ -159,7 +172,8 @@ class Run:
         event = event_of(before, self.adapter.health())
         rows = rows_of(batch, found, self.pile, number, event, self._columns)
         count(self._tally, rows)
-        self._rows_file.add(rows)
+        if self._rows_file is not None:
+            self._rows_file.add(rows)
         if self._log_file is not None:
             entry = batch_entry(rows, found, number, event, verdict, reason)
             entry["parameter_distance"] = distance(
@@ -172,7 +186,7 @@ class Run:
         """The adapted prediction of the usable images, and the others beside it where they are wanted."""
         if not batch.usable:
             return Predictions()
-        inputs = batch.inputs().to(self.choices.device)
+        inputs = self._inputs(batch).to(self.choices.device)
         with _explained(self.adapter, inputs):
             return predicted(
                 self.adapter,
@@ -181,6 +195,11 @@ class Run:
                 self.choices.source_predictions,
                 needed=self._needs_source(is_last),
             )
+
+    def _inputs(self, batch: Batch) -> Tensor:
+        """What the network is given here; of a batch that is shared, perhaps no image at all."""
+        has_any = any(picture.values is not None for picture in batch.usable)
+        return batch.inputs() if has_any else Batch((self._first,)).inputs()[:0]
 
     def _needs_source(self, is_last: bool) -> bool:
         """Whether the source is asked even where the protection did not ask it."""
@@ -199,6 +218,8 @@ class Run:
     # --- files -----------------------------------------------------------------------------------
 
     def _open(self) -> None:
+        if not self.writes:
+            return
         sizes = self._standing.sizes
         self._rows_file = row_file(self.rows, self._columns, keep=sizes.get("rows", 0))
         self._log_file = (
@@ -206,7 +227,8 @@ class Run:
         )
 
     def _files(self) -> Iterable[tuple[str, GrowingFile]]:
-        yield "rows", self._rows_file
+        if self._rows_file is not None:
+            yield "rows", self._rows_file
         if self._log_file is not None:
             yield "log", self._log_file
 
@@ -223,6 +245,8 @@ class Run:
 
     def _save(self) -> None:
         """Save the run as it stood after the last complete batch."""
+        if self._rows_file is None:
+            return
         for _, file in self._files():
             file.sync()
         self._rows_file.publish()

@@ -65,6 +65,11 @@ class Streams:
         """`owner`, `owns` and `seconds` are for processes that share a folder: see `StreamStore`."""
         if resident < 1:
             raise ValueError(f"resident must be at least 1 state; got {resident}. Pass more.")
+        if adapter.settings.group is not None:
+            raise ValueError(
+                "streams are adapted in one process each; this adapter shares its batches with others "
+                "(group=). Make one without group=."
+            )
         self.adapter, self.resident = adapter, resident
         self._temporary = None
         if folder is None:

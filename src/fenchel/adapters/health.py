@@ -1,0 +1,45 @@
+"""What an adapter tells of a stream: its mode, its counts, and the verdict on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fenchel.adapters.monitor import Verdict
+
+Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
+
+
+@dataclass(frozen=True)
+class Health:
+    """Counts of what happened in a stream so far."""
+
+    batches: int
+    samples: int
+    updates: int
+    skipped_non_finite: int
+    """Updates left out because the loss, a gradient or every sample of a batch was not finite."""
+    skipped_none_kept: int
+    """Updates left out because the objective kept no sample (no confident pseudo-label)."""
+    left_out: int
+    """Samples that were not finite: predicted by the source model, and used for nothing else."""
+    resets: int
+    """By you, by the method itself, or by the protection."""
+    mode: Mode
+    verdict: Verdict = "healthy"
+    """`healthy`, `suspect` or `collapsed`; always `healthy` where nothing watches (`protect=False`)."""
+    reason: str = "nothing watches this stream: protect=False"
+    pulled_back: int = 0
+    """How often suspect parameters were drawn halfway back to the source's."""
+    fell_back: int = 0
+    """Batches for which the source model's prediction was returned."""
+    drifts: int = 0
+    """How often the detector given as `on_batch` noticed a drift."""
+    signals: Mapping[str, float] = field(default_factory=dict)
+    """Those of the last batch, without labels; see `Report`."""
+
+    @property
+    def skips(self) -> int:
+        """All updates that were left out."""
+        return self.skipped_non_finite + self.skipped_none_kept

@@ -1,0 +1,131 @@
+"""A stream in several processes is the stream in one: real gloo ranks against one process, in float64."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from torch import nn
+
+import fenchel
+from fenchel.adapters.group import Group
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from shared_stream import CASES, names_of
+
+SCRIPT = Path(__file__).with_name("shared_stream.py")
+Outcome = Callable[[int], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """What each of so many ranks has to tell; they are started once."""
+    known: dict[int, list[dict[str, Any]]] = {}
+
+    def of(size: int) -> list[dict[str, Any]]:
+        if size not in known:
+            known[size] = _run(size, tmp_path_factory.mktemp(f"ranks{size}"))
+        return known[size]
+
+    return of
+
+
+def _run(size: int, folder: Path) -> list[dict[str, Any]]:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(rank), str(size), str(folder)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    said = [rank.communicate(timeout=300)[1] for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
+    files = [folder / f"{rank}.json" for rank in range(size - 1)]  # the last one ends in the middle
+    return [json.loads(file.read_text()) for file in files]
+
+
+@pytest.mark.parametrize(
+    ("size", "case"), [(size, case) for size in (2, 3) for case in names_of(size)]
+)
+def test_ranks_equal_one_process(outcome: Outcome, size: int, case: str) -> None:
+    found = outcome(size)[0][case]
+    assert found["parameters"] < 1e-10
+    assert found["everything"] < 1e-8
+    assert found["logits"] < 1e-8
+    assert found["classes"]
+    assert found["health"] == found["expected_health"]
+    assert found["same_bits"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_streams_that_are_compared_move_something(outcome: Outcome, case: str) -> None:
+    found = outcome(2)[0][case]
+    assert found["moved"] > 1e-3
+    assert found["health"]["updates"] > 5  # eta keeps no sample of many batches
+
+
+def test_the_harm_that_is_compared_is_noticed_and_undone(outcome: Outcome) -> None:
+    health = outcome(2)[0]["harm"]["health"]
+    assert health["resets"] + health["pulled_back"] > 0
+
+
+def test_samples_that_are_not_finite_are_counted_wherever_they_are(outcome: Outcome) -> None:
+    for found in outcome(2):
+        assert found["conjugate, broken images"]["same_bits"]
+    health = outcome(2)[0]["conjugate, broken images"]["health"]
+    assert health["left_out"] == 1 + 7 + 13
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_go_on_from_the_state_of_one_process_in_any_mode(outcome: Outcome, size: int) -> None:
+    for found in outcome(size):
+        assert found["other modes"] < 1e-10
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    ("attempt", "told"),
+    [
+        ("method", "CoTTA looks at the samples"),
+        ("compile", "compile=True"),
+        ("streams", "without group="),
+        ("shapes", "rank 1 differs from rank 0"),
+        ("one value", "batch statistics need more than one value per channel"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused_on_every_rank(
+    outcome: Outcome, attempt: str, told: str, size: int
+) -> None:
+    for found in outcome(size):
+        assert told in found["refusals"][attempt]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_death_of_a_rank_is_told_and_nobody_waits(outcome: Outcome, size: int) -> None:
+    for rank, found in enumerate(outcome(size)):
+        assert f"all {size} processes of a group must live" in found["lost"]
+        assert f"rank {rank}" in found["lost"]
+
+
+def test_one_rank_is_no_group(tmp_path: Path) -> None:
+    """So its steps are those of an adapter without a group, at no cost."""
+    dist.init_process_group("gloo", f"file://{tmp_path / 'store'}", world_size=1, rank=0)
+    try:
+        network = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+        adapted = fenchel.adapt(network, trained_with="cross-entropy", group=dist.group.WORLD)
+        assert adapted.settings.group is None
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_group_is_one_of_torch() -> None:
+    with pytest.raises(TypeError, match="got int"):
+        Group.of(-100)  # what torch gives to a process that is not in a new group

@@ -1,0 +1,173 @@
+"""`fenchel adapt` in several processes that share one stream: the files of one process, whoever dies."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+READING = Path(__file__).with_name("shared_reading.py")
+QUIET = {"OMP_NUM_THREADS": "1", "TERM": "dumb"}
+NUMBERS = re.compile(r"confidence|source_confidence|entropy|p\d+")
+
+
+def started(size: int, call: list[str]) -> list[subprocess.Popen[str]]:
+    """The ranks as torchrun starts them, without torchrun, which would end those that are left."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "fenchel", *call],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                **QUIET,
+                **place,
+                "TORCHELASTIC_RUN_ID": "test",
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+            },
+        )
+        for rank in range(size)
+    ]
+
+
+def ended(ranks: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    said = [rank.communicate(timeout=120) for rank in ranks]
+    return [(rank.returncode, *each) for rank, each in zip(ranks, said, strict=True)]
+
+
+def wait_for_rows(path: Path, count: int, rank: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_bytes().count(b"\n") > count:
+            return
+        assert rank.poll() is None, rank.communicate()
+        time.sleep(0.01)
+    raise AssertionError("no rows appeared")
+
+
+def rows_in(path: str | Path) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def assert_same(found: list[dict[str, str]], expected: list[dict[str, str]]) -> None:
+    """Single precision sums in another order: the same rows, numbers but for rounding."""
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        for name, value in theirs.items():
+            if NUMBERS.fullmatch(name) and value:
+                assert float(ours[name]) == pytest.approx(float(value), abs=2e-3)
+            else:
+                assert ours[name] == value, (ours, theirs)
+
+
+@pytest.fixture
+def pile(digits: Any, tmp_path: Path) -> Path:
+    """Some of the digits, a few of them damaged."""
+    place = tmp_path / "pile"
+    place.mkdir()
+    for number, file in enumerate(sorted((digits.folder / "flat").iterdir())[:150]):
+        content = file.read_bytes()
+        (place / file.name).write_bytes(content[:40] if number in (3, 70, 71, 149) else content)
+    return place
+
+
+def test_torchrun_writes_the_files_of_one_process(digits: Any, command: Any, pile: Path) -> None:
+    call = digits.call(pile, "--batch-size", "32", "--probabilities")
+    assert command(*call, "--out", "whole.csv", "--log", "whole.jsonl", "--json").code == 0
+    whole = command.json()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    files = ["--out", "p.csv", "--log", "p.jsonl", "--report", "page.html"]
+    files += ["--save-adapted", "adapted.safetensors", "--json"]
+    done = subprocess.run(
+        [*launcher, "-m", "fenchel", *call, *files],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **QUIET},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert_same(rows_in("p.csv"), rows_in("whole.csv"))
+    told = json.loads(done.stdout)  # by one of them alone
+    for name in ("images", "batches", "updates", "verdict", "unreadable", "compared"):
+        assert told[name] == whole[name]
+    assert told["unreadable"] == 4
+    lines, expected = (Path(name).read_text().splitlines() for name in ("p.jsonl", "whole.jsonl"))
+    assert len(lines) == len(expected)
+    assert Path("page.html").exists()
+    assert Path("adapted.safetensors").exists()
+
+
+def test_a_rank_that_dies_ends_the_others_and_any_number_of_ranks_goes_on(
+    digits: Any, command: Any
+) -> None:
+    assert command(*digits.slow_call("--out", "whole.csv")).code == 0
+    call = digits.slow_call("--out", "p.csv")
+    ranks = started(2, call)
+    wait_for_rows(Path("p.csv"), 96, ranks[0])
+    ranks[1].kill()
+    (code, _, complained), _ = ended(ranks)
+    assert code == 1, complained
+    assert "all 2 processes of a group must live" in complained
+    assert "--resume" in complained
+    assert "Traceback" not in complained
+    done = rows_in("p.csv")
+    assert 96 <= len(done) < 598
+    for rank, (code, told, complained) in enumerate(ended(started(3, [*call, "--resume"]))):
+        assert code == 0, complained
+        assert ("continuing after" in complained) == (rank == 0)
+        assert bool(told) == (rank == 0)
+    assert_same(rows_in("p.csv"), rows_in("whole.csv"))
+
+
+def test_a_signal_to_one_rank_ends_all_after_the_same_batch(digits: Any, command: Any) -> None:
+    call = digits.slow_call("--out", "p.csv")
+    ranks = started(2, call)
+    wait_for_rows(Path("p.csv"), 32, ranks[0])
+    ranks[1].send_signal(signal.SIGTERM)
+    found = ended(ranks)
+    assert [code for code, _, _ in found] == [143, 143], found
+    assert "--resume" in found[0][2]
+    assert found[1][2] == ""
+    count = len(rows_in("p.csv"))
+    assert command(*call, "--resume").code == 0
+    assert f"continuing after {count} of 598 images" in command.err
+
+
+def test_several_streams_under_torchrun_are_refused(digits: Any) -> None:
+    for rank, (code, _, complained) in enumerate(
+        ended(started(2, digits.call("flat", "--shards", "2")))
+    ):
+        assert code == 2
+        assert f"rank {rank}: torchrun gives one stream 2 processes" in complained
+
+
+def test_batches_that_are_read_together_are_those_of_one_process(tmp_path: Path) -> None:
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(READING), str(rank), "3", str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **QUIET},
+        )
+        for rank in range(3)
+    ]
+    for code, _, complained in ended(ranks):
+        assert code == 0, complained
