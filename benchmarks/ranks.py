@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as processes
 
 import fenchel
 from common.measuring import Timing
@@ -39,7 +40,9 @@ def main() -> None:
     size, batches = (16, 1) if options.quick else (options.batch_size, 5)
     with tempfile.TemporaryDirectory() as name:
         arguments = (name, size, batches, options.rounds)
-        processes.start_processes(run_rank, arguments, nprocs=2, start_method="spawn")
+        with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+            for ended in [pool.submit(run_rank, rank, *arguments) for rank in range(2)]:
+                ended.result()
         seconds = json.loads((Path(name) / "seconds.json").read_text())
     publish(
         "ranks", PROTOCOL, [row for method in METHODS for row in rows(method, seconds)], options

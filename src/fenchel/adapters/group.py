@@ -186,7 +186,7 @@ class Shares:
         wide = reduce(torch.promote_types, [tensor.dtype for tensor in tensors], torch.float32)
         flat = torch.cat([tensor.reshape(-1).to(wide) for tensor in tensors])
         total = self.group.summed(flat if self.own else torch.zeros_like(flat))
-        parts = total.split([tensor.numel() for tensor in tensors])
+        parts = torch.split(total, [tensor.numel() for tensor in tensors])
         return [part.view_as(like).to(like) for part, like in zip(parts, tensors, strict=True)]
 
     @contextmanager

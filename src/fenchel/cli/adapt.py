@@ -379,11 +379,11 @@ def adapt_images(
         plugins=loaded_plugins(),
     )
     shares = shares_asked_for(images, shards, by_folder, executor, at_once, ray_address)
+    require_one_stream(several=bool(shares))
     calls = [call.of(share) for share in shares] or [call]
     written = [file for each in calls for file in each.files()]
     there = require_free(written, resume=resume, force=force)
     with interruptible() as interruption, joined_ranks(place) as group:
-        require_one_stream(group, several=bool(shares))
         speaks = group is None or group.rank == 0
         for file in there if speaks else ():  # all ranks have looked: they met as they joined
             file.unlink()

@@ -29,6 +29,15 @@ def own_device(device: str) -> str:
     return f"cuda:{os.environ['LOCAL_RANK']}"
 
 
+def require_one_stream(*, several: bool) -> None:
+    """Refuse several streams under torchrun, whose processes share one."""
+    if several and launched():
+        raise ValueError(
+            "torchrun's processes share one stream; got --shards or --by-folder, which make several. Leave "
+            "them out, or run several streams on --executor ray without torchrun."
+        )
+
+
 @contextmanager
 def joined_ranks(device: str) -> Iterator[Group | None]:
     """In the block, the processes that torchrun started, this one included; None for one by itself.
@@ -69,17 +78,11 @@ def heard_by_all(group: Group | None, interruption: Interruption) -> Callable[[]
     """Whether the run should end: a signal to any rank ends it on all of them, after the same batch."""
 
     def stop() -> bool:
-        if group is not None and group.any(bool(interruption)):
+        if group is None:
+            return bool(interruption)
+        ends = group.any(bool(interruption))
+        if ends:
             interruption.signal = interruption.signal or signal.SIGTERM
-        return bool(interruption)
+        return ends  # what came after all were asked is heard after the next batch
 
     return stop
-
-
-def require_one_stream(group: Group | None, *, several: bool) -> None:
-    """Refuse several streams under torchrun, whose processes share one."""
-    if group is not None and several:
-        raise ValueError(
-            f"torchrun gives one stream {group.size} processes; got --shards or --by-folder, which make "
-            "several streams. Leave one of them out; several streams run on --executor ray."
-        )
