@@ -49,6 +49,19 @@ class BatchNormed(nn.Module):
         return self.head(x.view(x.size(0), -1))  # refuses a batch of no sample, as many networks do
 
 
+class InHalves(BatchNormed):
+    """Every image becomes two rows, as the frames of a film do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6 * 4, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.first(x.reshape(-1, 3, 3, 6))).relu()
+        x = x + self.other_norm(self.second(x)).relu()
+        return self.head(x.flatten(1)).unflatten(0, (-1, 2)).mean(1)
+
+
 def layer_normed() -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(108, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, CLASSES)
@@ -58,6 +71,7 @@ def layer_normed() -> nn.Module:
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "batch": BatchNormed,
     "layer": layer_normed,
+    "in halves": InHalves,
     "no statistics": lambda: BatchNormed(track_running_stats=False),
 }
 
@@ -143,6 +157,8 @@ FURTHER = {
     "all parameters, one batch at a time": Case(
         options={"method": "soft", "parameters": "all", "episodic": True}
     ),
+    "conjugate, two rows per image": Case("in halves", {"method": "conjugate"}),
+    "protected, two rows per image": Case("in halves"),
     "protected, few parameters": Case(options={"parameters": "last:1"}),
     "protected, labels in runs": Case(in_runs=True, count=20),
     "protected, broken images": Case(broken=True),

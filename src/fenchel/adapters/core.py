@@ -91,9 +91,9 @@ class Settings:
             )
         if not self.method.shares_batches:
             raise ValueError(
-                "group= needs a method that knows a batch by what passes return of it; "
+                "processes share batches of methods that know them by what passes return; "
                 f"{type(self.method).__name__} looks at the samples or outputs of its own process. Use "
-                "'protected', 'conjugate', 'memo', 'eta' or 'sar', or leave group= out."
+                "another method, such as 'protected', 'conjugate', 'memo', 'eta' or 'sar', or one process."
             )
 
     @property

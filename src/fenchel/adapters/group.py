@@ -189,17 +189,18 @@ class Shares:
         parts = torch.split(total, [tensor.numel() for tensor in tensors])
         return [part.view_as(like).to(like) for part, like in zip(parts, tensors, strict=True)]
 
-    @contextmanager
-    def in_pass(self) -> Iterator[None]:
-        """In the block, layers that look at a batch look at all shares of this one."""
-        before = _PRESENT.set(self)
-        try:
-            yield
-        finally:
-            _PRESENT.reset(before)
-
 
 _PRESENT: ContextVar[Shares | None] = ContextVar("fenchel_shares", default=None)
+
+
+@contextmanager
+def a_pass_over(shares: Shares | None) -> Iterator[None]:
+    """In the block, layers that look at a batch look at all of these shares; None: what is here is all."""
+    before = _PRESENT.set(shares)
+    try:
+        yield
+    finally:
+        _PRESENT.reset(before)
 
 
 def present_shares() -> Shares | None:
@@ -208,9 +209,9 @@ def present_shares() -> Shares | None:
 
 
 def rows_of_all(x: Tensor) -> int:
-    """The samples of the batch of which `x` has those of this process."""
+    """The rows that a tensor would have in a pass over the whole batch; a sample may have several."""
     shares = _PRESENT.get()
-    return len(x) if shares is None else shares.total
+    return len(x) if shares is None else shares.total * (len(x) // max(1, shares.own))
 
 
 class _Gathered(torch.autograd.Function):

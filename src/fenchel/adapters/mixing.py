@@ -120,8 +120,8 @@ def through_batch(layer: _BatchNorm, x: Tensor, mean: Tensor, share: Tensor) -> 
     if not (torch.is_grad_enabled() and x.requires_grad):
         return x
     apply = cast(Callable[..., Tensor], ThroughBatch.apply)
-    shares = present_shares()
-    return apply(x, mean, layer.running_mean, layer.running_var, share, layer.eps, shares)
+    batch = (values_per_channel(x), present_shares())
+    return apply(x, mean, layer.running_mean, layer.running_var, share, layer.eps, *batch)
 
 
 class ThroughBatch(torch.autograd.Function):
@@ -145,10 +145,11 @@ class ThroughBatch(torch.autograd.Function):
         variance: Tensor,
         share: Tensor,
         eps: float,
+        values: int,
         shares: Shares | None,
     ) -> Tensor:
         ctx.save_for_backward(x, mean, used, variance, share)
-        ctx.eps, ctx.shares = eps, shares
+        ctx.eps, ctx.values, ctx.shares = eps, values, shares
         return x.detach()  # not a view, whose strides mislead torch's backward pass for one sample
 
     @staticmethod
@@ -159,11 +160,9 @@ class ThroughBatch(torch.autograd.Function):
         _, aligned, total = torch.ops.aten.native_batch_norm_backward(
             d, x, None, used, variance, None, None, False, ctx.eps, [False, True, True]
         )
-        values = x.numel() // x.shape[1]
         if ctx.shares is not None:
             aligned, total = ctx.shares.sums(aligned, total)
-            values = ctx.shares.total * math.prod(x.shape[2:])
-        per_value = share / values
+        per_value = share / ctx.values
         slope = -per_value * aligned * torch.rsqrt(variance + ctx.eps)
         offset = -per_value * total - slope * mean
         over = (1, -1, *[1] * (x.ndim - 2))
@@ -171,4 +170,4 @@ class ThroughBatch(torch.autograd.Function):
         gradient.add_(offset.view(over).to(d.dtype))
         if ctx.shares is not None and ctx.shares.own == 0:
             gradient = d  # a row of zeros, which is in no batch
-        return gradient, None, None, None, None, None, None
+        return gradient, None, None, None, None, None, None, None

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.hooks import RemovableHandle
 
+from fenchel.adapters.group import a_pass_over
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.instance import correct_per_sample
 from fenchel.adapters.mixing import mix_in_statistics, mix_with_batch
@@ -59,11 +60,10 @@ class Network:
         """The model's output with the moving tensors in place of its own."""
         buffers = {name: value.clone() for name, value in self.scratch.items()}
         call = inputs.copied()
-        if inputs.shares is None:
-            tensors = {**self.fixed, **buffers, **moving, **self.written}
-            return self.run(self.module, tensors, call.args, call.kwargs)
-        with inputs.shares.in_pass():
-            tensors = {**self.fixed, **buffers, **inputs.shares.entering(moving), **self.written}
+        if inputs.shares is not None:
+            moving = inputs.shares.entering(moving)
+        tensors = {**self.fixed, **buffers, **moving, **self.written}
+        with a_pass_over(inputs.shares):
             return self.run(self.module, tensors, call.args, call.kwargs)
 
     @contextmanager

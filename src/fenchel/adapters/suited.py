@@ -165,7 +165,8 @@ def _variance(images: Tensor) -> Tensor:
     if shares is None:
         return images.var(0)
     variance, mean = torch.var_mean(images, 0, correction=0)
-    return shares.moments(mean, variance)[1] * (shares.total / (shares.total - 1))
+    count = rows_of_all(images)
+    return shares.moments(mean, variance)[1] * (count / (count - 1))
 
 
 def _joined(old: Moments, new: Moments, weight: Tensor) -> Moments:
