@@ -127,6 +127,7 @@ class Case:
 
 
 MEMO = {"method": "memo", "input_range": (0.0, 1.0), "views": 2}
+COTTA = {"method": "cotta", "input_range": (0.0, 1.0), "views": 2}
 ETA = {"method": "eta", "margin": 0.9, "similarity": 0.99}
 
 CASES = {
@@ -165,6 +166,12 @@ FURTHER = {
     "conjugate, broken images": Case(options={"method": "conjugate"}, broken=True),
     "harm": Case(options={"method": "entropy", "learning_rate": 5.0, "protect": "auto"}, count=20),
     "bn": Case(options={"method": "bn"}),
+    "bn-alpha": Case(options={"method": "bn-alpha"}),
+    "deyo": Case(options={"method": "deyo", "margin": 1.0, "drop": -1.0, "patches": 3}),
+    "roid": Case(options={"method": "roid", "input_range": (0.0, 1.0)}),
+    "cotta": Case(options={**COTTA, "confidence": 1.0}),
+    "cotta, sure": Case("layer", {**COTTA, "confidence": 0.0}),
+    "rotta": Case(options={"method": "rotta", "input_range": (0.0, 1.0), "bank": 8}),
     "sar": Case(options={"method": "sar", "margin": 0.95}),
     "eata": Case(options={**ETA, "method": "eata"}),
     "rdumb": Case(options={**ETA, "method": "rdumb", "every": 3}),
@@ -268,14 +275,16 @@ def in_other_modes(group: Group) -> float:
     return max(apart)
 
 
+class Own(fenchel.Method):
+    """A method that says nothing of whole batches."""
+
+
 def refusals(group: Group) -> dict[str, str]:
     """What is refused, on every rank alike."""
     said = {}
     adapted = Case(options={"method": "conjugate"}).adapter(group.processes)
     attempts: dict[str, Callable[[], Any]] = {
-        "method": lambda: Case(options={"method": "cotta", "input_range": (0, 1)}).adapter(
-            group.processes
-        ),
+        "method": lambda: Case(options={"method": Own()}).adapter(group.processes),
         "compile": lambda: Case(options={"method": "conjugate", "compile": True}).adapter(
             group.processes
         ),

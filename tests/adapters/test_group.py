@@ -94,7 +94,7 @@ def test_ranks_go_on_from_the_state_of_one_process_in_any_mode(outcome: Outcome,
 @pytest.mark.parametrize(
     ("attempt", "told"),
     [
-        ("method", "CoTTA looks at the samples"),
+        ("method", "Own does not"),
         ("compile", "compile=True"),
         ("streams", "without group="),
         ("shapes", "rank 1 differs from rank 0"),

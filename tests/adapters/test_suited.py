@@ -286,7 +286,8 @@ def test_through_batch_passes_gradcheck(shape, weight):
             used = torch.lerp(source_mean, stream_mean, shift)
             variance = torch.lerp(source_variance, stream, shift)
         share = torch.tensor(weight * shift, dtype=torch.float64)
-        x = ThroughBatch.apply(x, stream_mean, used, variance, share, EPS)
+        values = x.numel() // CHANNELS
+        x = ThroughBatch.apply(x, stream_mean, used, variance, share, EPS, values, None)
         return F.batch_norm(x, used, variance, training=False, eps=EPS)
 
     assert torch.autograd.gradcheck(normalised, (x,))

@@ -213,6 +213,20 @@ def test_a_detector_is_fed_the_entropy_and_asks_for_a_comparison():
     assert adapted.health().drifts == 1
 
 
+def test_every_session_has_a_detector_of_its_own():
+    alarm = Alarm()
+    adapted = fenchel.adapt(
+        network(), trained_with="cross-entropy", protect="watch", on_batch=alarm
+    )
+    for x in stream(2):
+        adapted(x)
+    other = adapted.session()
+    for x in stream(3):
+        other(x)
+    assert len(alarm.values) == 2
+    assert (adapted.health().drifts, other.health().drifts) == (0, 1)
+
+
 # --- what it changes -----------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from fenchel.adapters.seen import stream_statistics
 from fenchel.adapters.session import Session
 from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Step
-from fenchel.adapters.watch import Watch
+from fenchel.adapters.watch import Detector, Watch
 
 
 class Adapter(nn.Module):
@@ -43,7 +43,9 @@ class Adapter(nn.Module):
         self.unloaded = False
         self.core = Core.of(model, settings)
         self._sessions: WeakSet[Session] = WeakSet()
-        self._own = self.session()
+        on_batch = settings.on_batch
+        self._detector = copy.deepcopy(on_batch) if isinstance(on_batch, Detector) else None
+        self._own = self._added(Session(self, on_batch))
 
     # --- calling ---------------------------------------------------------------------------------
 
@@ -70,7 +72,11 @@ class Adapter(nn.Module):
         >>> streets.health().updates, fields.health().updates
         (1, 0)
         """
-        session = Session(self)
+        if self._detector is None:
+            return self._added(Session(self, self.settings.on_batch))
+        return self._added(Session(self, copy.deepcopy(self._detector)))  # as it was given
+
+    def _added(self, session: Session) -> Session:
         self._sessions.add(session)
         return session
 

@@ -91,9 +91,9 @@ class Settings:
             )
         if not self.method.shares_batches:
             raise ValueError(
-                "processes share batches of methods that know them by what passes return; "
-                f"{type(self.method).__name__} looks at the samples or outputs of its own process. Use "
-                "another method, such as 'protected', 'conjugate', 'memo', 'eta' or 'sar', or one process."
+                "processes share batches of a method that says it knows whole batches; "
+                f"{type(self.method).__name__} does not. Set shares_batches = True if it sees a batch by "
+                "what passes return alone, or use one process."
             )
 
     @property

@@ -72,6 +72,10 @@ class Inputs:
         old = self.samples()
         return self._mapped(lambda value: samples if value is old else value)
 
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Inputs:
+        """The same call on its samples as a function changes them, which is given the whole batch's."""
+        return self.with_part_of(change(self.whole(self.samples())))
+
     def with_part_of(self, samples: Tensor) -> Inputs:
         """The same call on other samples, of which those of the whole batch are given."""
         shares = self.shares
@@ -80,6 +84,10 @@ class Inputs:
         return self.with_samples(
             self.part(samples) if shares.own else samples.new_zeros(self.samples().shape)
         )
+
+    def unshared(self, samples: Tensor) -> Inputs:
+        """The same call on samples that are all here, and in every process that shares the batch."""
+        return replace(self.with_samples(samples), shares=None)
 
     def rows(self, chosen: Tensor) -> Inputs:
         """The same call on some of the samples: every tensor with one row per sample is cut alike."""

@@ -55,8 +55,9 @@ class Method(Configurable, ABC):
     """Whether parameters move; if none does, learning rate and optimiser do not matter."""
 
     shares_batches: ClassVar[bool] = False
-    """Whether processes may share its batches. It then knows a batch by the `logits` and `features` of passes
-    alone, which are those of the whole batch, and never by `batch.samples()` or `scores`."""
+    """Whether processes may share its batches (`group=` of `adapt`). It then sees a batch by `passes.logits`,
+    `features` and `logits_in`, which are those of the whole batch; `batch.samples()` are one process's own.
+    `batch.changed` makes views of all."""
 
     @property
     def statistics(self) -> Statistics | None:

@@ -142,6 +142,10 @@ class Passes:
             return weight, weight.new_zeros(classes)
         return weight, tensors[f"{found.layer}.bias".removeprefix(".")]
 
+    def logits_in(self, output: Any, batch: Inputs) -> Tensor:
+        """The logits in what the model returned for a batch, (samples, ..., classes)."""
+        return batch.whole(self.scores(output))
+
     def source_logits(self, batch: Inputs) -> Tensor:
         """The logits of the source model as it is, its own statistics included; no graph."""
         with torch.no_grad():

@@ -22,13 +22,13 @@ from fenchel.adapters.likelihood import Probabilities
 from fenchel.adapters.network import ordinary
 from fenchel.adapters.outputs import joined, map_tensors
 from fenchel.adapters.state import RESTARTS, State, Tensors
-from fenchel.adapters.watch import Watch
+from fenchel.adapters.watch import OnBatch, Watch
 
 _WATCH = "watch."
 """Before the names of what the monitor saves."""
 
 
-def _watch_of(core: Core) -> Watch | None:
+def _watch_of(core: Core, on_batch: OnBatch | None) -> Watch | None:
     """What watches a new stream, if anything does."""
     settings = core.settings
     if settings.protect is False:
@@ -37,7 +37,7 @@ def _watch_of(core: Core) -> Watch | None:
         probabilities=Probabilities(settings.loss),
         optimizer=settings.optimizer,
         acts=settings.protect == "auto",
-        on_batch=settings.on_batch,
+        on_batch=on_batch,
         on_verdict=settings.on_verdict,
     )
 
@@ -76,13 +76,14 @@ class Session:
     once; the batches of one session go one after the other.
     """
 
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+    def __init__(self, owner: Owner, on_batch: OnBatch | None = None) -> None:
+        """`on_batch` is told of every batch; a detector of drift is the session's own."""
+        self._owner, self._on_batch = owner, on_batch
         self._mode: Mode = "adapting"
         self._warned_small_batch = False
         self._one_batch_at_a_time = threading.RLock()
         self.state: State = owner.core.initial_state()
-        self.watch: Watch | None = _watch_of(owner.core)
+        self.watch: Watch | None = _watch_of(owner.core, on_batch)
 
     # --- calling ---------------------------------------------------------------------------------
 
@@ -307,7 +308,7 @@ class Session:
 
     def go_on(self, state: State, watched: Mapping[str, Tensor]) -> None:
         """Continue from the state of a stream and what its monitor knew, checked before all changes."""
-        watch = _watch_of(self._owner.core)
+        watch = _watch_of(self._owner.core, self._on_batch)
         if watch is not None and watched:
             watch.load(watched, state.parameters)
         self.state, self.watch = state, watch

@@ -77,7 +77,7 @@ class CoTTA(TaughtMethod):
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
         teacher = state.memory
         shown = self._prediction(passes, teacher, batch)
-        label = passes.scores(shown)
+        label = passes.logits_in(shown, batch)
 
         def loss(theta: Tensors) -> tuple[Tensor, Tensor]:
             values = self.taught(passes.logits(theta, batch), label)
@@ -108,9 +108,9 @@ class CoTTA(TaughtMethod):
             return passes.output(teacher, batch)
         total: Tensor | float = 0.0
         for _ in range(self.views):
-            view = batch.with_samples(self.strong_view(batch.samples(), passes.generator))
+            view = batch.changed(lambda images: self.strong_view(images, passes.generator))
             output = passes.output(teacher, view)
-            total = total + passes.scores(output)
+            total = total + passes.logits_in(output, view)
         if not isinstance(output, Tensor):  # whatever else the model returns is that of the batch
             output = passes.output(teacher, batch)
         return passes.with_logits(output, total / self.views)  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ class Deyo(EntropyMethod):
     statistics are those of the whole batch.
     """
 
+    shares_batches: ClassVar[bool] = True
     cost: ClassVar[Cost | None] = Cost(forward="2", backward="1")
     paper: ClassVar[str] = (
         'Lee et al., "Entropy is not Enough for Test-Time Adaptation: From the Perspective of Disentangled '
@@ -62,8 +63,10 @@ class Deyo(EntropyMethod):
             raise ValueError(f"Deyo shuffles 2 x 2 patches or more; got patches={self.patches!r}.")
 
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
-        shuffled = shuffled_patches(batch.samples(), self.patches, passes.generator)
-        their_logits = passes.logits(state.parameters, batch.with_samples(shuffled))
+        shuffled = batch.changed(
+            lambda images: shuffled_patches(images, self.patches, passes.generator)
+        )
+        their_logits = passes.logits(state.parameters, shuffled)
         without_shape = probabilities(self.cooled(their_logits))
 
         def loss(theta: Tensors) -> tuple[Tensor, Tensor]:

@@ -38,6 +38,7 @@ class Roid(EntropyMethod, KnowsPixels):
     another loss it is the conjugate objective, and `objective="likelihood-ratio"` the published form.
     """
 
+    shares_batches: ClassVar[bool] = True
     published_objective: ClassVar[str] = "likelihood-ratio"
     cost: ClassVar[Cost | None] = Cost(
         forward="2", backward="2", memory="source parameters, mean prediction", needs_batch=True
@@ -112,7 +113,7 @@ class Roid(EntropyMethod, KnowsPixels):
         output = passes.output(state.parameters, batch)
         if not self.prior_correction:
             return output
-        return passes.with_logits(output, with_batch_prior(passes.scores(output)))
+        return passes.with_logits(output, with_batch_prior(passes.logits_in(output, batch)))
 
     @torch.no_grad()
     def weights(self, logits: Tensor, mean: Tensor) -> Tensor:
@@ -125,7 +126,7 @@ class Roid(EntropyMethod, KnowsPixels):
         if not self.consistency:
             return None
         change = partial(strong_view, generator=passes.generator)
-        return batch.with_samples(self.changed(batch.samples(), change))
+        return batch.changed(lambda images: self.changed(images, change))
 
 
 def disagreement(one: Tensor, other: Tensor) -> Tensor:

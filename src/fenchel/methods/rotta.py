@@ -81,9 +81,9 @@ class RoTTA(TaughtMethod):
         teacher = _part(state.memory, "teacher")
         shown = passes.output(teacher, batch)
         passes.remember(teacher, shown)
-        logits = passes.scores(shown)
+        logits = passes.logits_in(shown, batch)
         labels, entropies = logits.argmax(-1).tolist(), softmax_entropy(logits).tolist()
-        images = torch.cat([state.memory["images"], batch.samples()])
+        images = torch.cat([state.memory["images"], batch.whole(batch.samples())])
         bank = Bank(self.bank, logits.shape[-1], state.memory)
         seen = int(state.memory["seen"])
         for number, (label, entropy) in enumerate(zip(labels, entropies, strict=True)):
@@ -100,8 +100,8 @@ class RoTTA(TaughtMethod):
     def _lesson(self, passes: Passes, state: State, bank: Bank, images: Tensor) -> State:
         """One step of student and teacher on the bank; only the bank itself stays as it is in memory."""
         samples = bank.images(images)
-        plain = passes.batch.with_samples(samples)
-        strong = passes.batch.with_samples(self.strong_view(samples, passes.generator))
+        plain = passes.batch.unshared(samples)
+        strong = passes.batch.unshared(self.strong_view(samples, passes.generator))
         teacher, student = (_part(state.memory, who) for who in ("teacher", "student"))
         label, its_statistics = passes.mixing_logits(teacher, plain, self.alpha)
         weights = self.weighted(label, bank.weights(label))

@@ -6,6 +6,7 @@ from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ class TaughtMethod(KnowsPixels, EntropyMethod, ABC):
     cross-entropy both are the same, exactly. `objective="entropy"` is the published form for any loss;
     "soft" and "hard" take these labels of the teacher instead.
     """
+
+    shares_batches: ClassVar[bool] = True
 
     @property
     def has_minimum(self) -> bool:
