@@ -12,6 +12,7 @@ from documented_numbers import Cell, Typed, rows
 
 from fenchel import models
 from fenchel.adapters import monitor, suited
+from fenchel.adapters.normalization import batch_norm_layers
 from fenchel.adapters.seen import HORIZON
 from fenchel.methods.protected import Protected
 from fenchel.paper import PRESETS as PAPER
@@ -25,6 +26,9 @@ from fenchel.train import PRESETS, TrainingRun
 PERFORMANCE, TRAINING = "docs/performance.md", "docs/training.md"
 PREDICTIONS = "docs/predictions.md"
 SAFETY = "docs/safety.md"
+SCALE = "docs/scale.md"
+SECONDS_AN_IMAGE, STATE_MEGABYTES = 0.02, 0.1
+"""What the calculation of docs/scale.md assumes."""
 PROTECTED = Protected.options()
 POLY, SQUARED = "results/templates/poly.md", "results/templates/squared.md"
 
@@ -34,6 +38,12 @@ def parameters(name: str) -> int:
     """How many a network of ten classes has."""
     with torch.device("meta"):
         return sum(each.numel() for each in models.build(name).parameters())
+
+
+def batch_norms(name: str) -> int:
+    """How many layers of a network are batch normalisations."""
+    with torch.device("meta"):
+        return len(batch_norm_layers(models.build(name)))
 
 
 def millions(name: str) -> Callable[[], float]:
@@ -135,6 +145,24 @@ BOUND = [
     Typed("results/templates/results.md", "{47} times as large", [larger]),
     Typed("results/templates/meta.md", "{47} times as large", [larger]),
     Typed(POLY, "{47} times as small", [larger]),
+    # A calculation from what it assumes.
+    Typed(SCALE, "if *t* is {20} ms", [lambda: 1000 * SECONDS_AN_IMAGE]),
+    Typed(
+        SCALE,
+        "1,000 × {0.02} = 20 | 64, for 100,000,000 × {0.02} / 3,600 / 64 = {8.7} hours",
+        [
+            constant(SECONDS_AN_IMAGE),
+            constant(SECONDS_AN_IMAGE),
+            lambda: 1e8 * SECONDS_AN_IMAGE / 3600 / 64,
+        ],
+    ),
+    Typed(SCALE, "64 × 100 kB = {6.4} MB", [lambda: 64 * STATE_MEGABYTES]),
+    Typed(SCALE, "1,000 / 32 × 100 kB = {3.1} MB", [lambda: 1000 / 32 * STATE_MEGABYTES]),
+    Typed(
+        SCALE,
+        "at {0.1} ms per message a batch costs {16} ms more",
+        [constant(0.1), lambda: 3 * batch_norms("resnet50") * 0.1],
+    ),
     # Settings that are told in a sentence or a table of their own.
     recipe("paper", "CIFAR, as published | {200} | {256} | SGD {0.1}, momentum {0.9} | cosine"),
     recipe("digits", "as published | {50} | {256} | SGD {0.01}, no momentum"),
