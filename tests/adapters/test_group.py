@@ -25,19 +25,22 @@ Outcome = Callable[[int], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return _told_by(2, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture(scope="module")
+def three_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return _told_by(3, tmp_path_factory.mktemp("ranks"))
+
+
+@pytest.fixture
+def outcome(request: pytest.FixtureRequest) -> Outcome:
     """What each of so many ranks has to tell; they are started once."""
-    known: dict[int, list[dict[str, Any]]] = {}
-
-    def of(size: int) -> list[dict[str, Any]]:
-        if size not in known:
-            known[size] = _run(size, tmp_path_factory.mktemp(f"ranks{size}"))
-        return known[size]
-
-    return of
+    return lambda size: request.getfixturevalue({2: "two_ranks", 3: "three_ranks"}[size])
 
 
-def _run(size: int, folder: Path) -> list[dict[str, Any]]:
+def _told_by(size: int, folder: Path) -> list[dict[str, Any]]:
     ranks = [
         subprocess.Popen(
             [sys.executable, str(SCRIPT), str(rank), str(size), str(folder)],
@@ -46,7 +49,11 @@ def _run(size: int, folder: Path) -> list[dict[str, Any]]:
         )
         for rank in range(size)
     ]
-    said = [rank.communicate(timeout=300)[1] for rank in ranks]
+    try:
+        said = [rank.communicate(timeout=300)[1] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
     assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
     files = [folder / f"{rank}.json" for rank in range(size - 1)]  # the last one ends in the middle
     return [json.loads(file.read_text()) for file in files]
