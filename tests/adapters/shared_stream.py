@@ -326,7 +326,7 @@ def main(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     store = f"file://{(folder / 'store').absolute()}"
-    dist.init_process_group("gloo", store, timedelta(seconds=60), world_size=size, rank=rank)
+    dist.init_process_group("gloo", store, timedelta(minutes=5), world_size=size, rank=rank)
     group = Group.of(dist.group.WORLD)
     assert group is not None
     found: dict[str, Any] = {}

@@ -78,7 +78,7 @@ def check(number: int, group: Group) -> None:
 
 def main(rank: int, size: int, folder: Path) -> None:
     store = f"file://{(folder / 'store').absolute()}"
-    dist.init_process_group("gloo", store, timedelta(seconds=60), world_size=size, rank=rank)
+    dist.init_process_group("gloo", store, timedelta(minutes=5), world_size=size, rank=rank)
     group = Group.of(dist.group.WORLD)
     assert group is not None
     for number in range(PILES):
