@@ -51,6 +51,7 @@ class Protected(EntropyMethod):
         "optimizer": "adam",
         "learning_rate": 1e-3,
         "statistics": "auto",
+        "predict": "before",
     }
 
     sharpness: float = 1 / 3
