@@ -29,16 +29,22 @@ def test_the_documented_call_has_the_documented_defaults():
         "learning_rate": None,
         "temperature": None,
         "steps": 1,
-        "predict": "after",
         "parameters": "normalization",
         "episodic": False,
     }
     poly = fenchel.PolyLoss(epsilon=6.0)
-    bare = {"method": "conjugate", "optimizer": "sgd", "statistics": "batch", "protect": False}
+    bare = {
+        "method": "conjugate",
+        "optimizer": "sgd",
+        "statistics": "batch",
+        "predict": "after",
+        "protect": False,
+    }
     safe = {
         "method": "protected",
         "optimizer": "adam",
         "statistics": "auto",
+        "predict": "before",
         "protect": "auto",
         "correct_output": True,
     }

@@ -102,6 +102,7 @@ def test_it_is_the_plain_loop(make_network, norm, statistics, loss, optimizer, r
         statistics=statistics,
         optimizer=optimizer,
         learning_rate=rate,
+        predict="after",
     )
     plain.agree(adapted, [adapted(x) for x in batches], model, wanted)
 
