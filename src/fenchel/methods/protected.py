@@ -49,7 +49,7 @@ class Protected(EntropyMethod):
     )
     defaults: ClassVar[Mapping[str, Any]] = {
         "optimizer": "adam",
-        "learning_rate": 1e-3,
+        "learning_rate": 1e-2,
         "statistics": "auto",
         "predict": "before",
     }
