@@ -59,7 +59,7 @@ def test_the_documented_call_has_the_documented_defaults():
         assert adapted.settings.objective == fenchel.Conjugate(poly)
         assert adapted(batch()).shape == (20, 3)
         assert adapted.settings.optimizer == (
-            Adam(learning_rate=1e-3)
+            Adam(learning_rate=1e-2)
             if explicit is safe
             else SGD(learning_rate=1e-3, momentum=0.9, nesterov=True)
         )

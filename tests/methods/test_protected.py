@@ -204,7 +204,7 @@ def test_options_out_of_range_are_refused(make_network, option):
 def test_it_is_the_default_with_everything_that_belongs_to_it(make_network):
     made_by_default = fenchel.adapt(make_network(), trained_with="poly").settings
     assert type(made_by_default.method).__name__ == "Protected"
-    assert made_by_default.optimizer == fenchel.Adam(learning_rate=1e-3)
+    assert made_by_default.optimizer == fenchel.Adam(learning_rate=1e-2)
     assert (made_by_default.statistics, made_by_default.protect) == ("auto", "auto")
     assert made_by_default.correct_output
     named = fenchel.adapt(make_network(), trained_with="poly", method="conjugate").settings
