@@ -38,7 +38,8 @@ def restated(
     """Predictions after every update; how many samples counted; whether the step was shortened."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     source = [p.detach().clone() for p in parameters]
-    longest = LONGEST * length(source)
+    share = (len(batches[0]) / 64) ** 2
+    longest, pull = share * LONGEST * length(source), share * PULL
     mean = torch.full((plain.CLASSES,), 1 / plain.CLASSES, dtype=torch.float64)
     outputs, kept, shortened = [], [], []
     for x in batches:
@@ -58,7 +59,7 @@ def restated(
             steps = [p - value for p, value in zip(parameters, old, strict=True)]
             factor = min(1.0, longest / length(steps))
             for p_, value, step, home in zip(parameters, old, steps, source, strict=True):
-                p_.copy_(home + (1 - PULL) * (value - home) + factor * step)
+                p_.copy_(home + (1 - pull) * (value - home) + factor * step)
             outputs.append(model(x))
         mean = 0.9 * mean + 0.1 * p.mean(0)
         kept.append(len(rows))
