@@ -1,0 +1,28 @@
+"""What the site adds to docs/: generated pages, and links that leave docs/ led to where they are shown."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "website"), str(ROOT / "src")]
+
+from generated_pages import ORIGINS, generated  # noqa: E402
+from site_links import led_inside  # noqa: E402
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are made of the repository's other files."""
+    from mkdocs.structure.files import File
+
+    for uri, content in generated().items():
+        files.append(File.generated(config, uri, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Lead links to where their targets are on the site."""
+    uri = page.file.src_uri
+    return led_inside(markdown, origin=ORIGINS.get(uri, f"docs/{uri}"), uri=uri)
