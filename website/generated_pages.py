@@ -19,6 +19,12 @@ ORIGINS = {
 }
 """Pages that are shown as they stand, and the file each of them is."""
 
+LINKED_FROM = {
+    **ORIGINS,
+    **{f"notebooks/{path.stem}.md": f"notebooks/{path.name}" for path in ROOT.glob("notebooks/*.ipynb")},
+}
+"""The files of the repository from which the links of generated pages start."""
+
 
 def generated() -> dict[str, str | bytes]:
     """Every generated page by its address in docs/, and the pictures on them."""

@@ -9,7 +9,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "website"), str(ROOT / "src")]
 
-from generated_pages import ORIGINS, generated  # noqa: E402
+from generated_pages import LINKED_FROM, generated  # noqa: E402
 from site_links import led_inside  # noqa: E402
 
 
@@ -25,4 +25,4 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Lead links to where their targets are on the site."""
     uri = page.file.src_uri
-    return led_inside(markdown, origin=ORIGINS.get(uri, f"docs/{uri}"), uri=uri)
+    return led_inside(markdown, origin=LINKED_FROM.get(uri, f"docs/{uri}"), uri=uri)
