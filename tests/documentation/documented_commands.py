@@ -126,6 +126,7 @@ PARSED = {
     "fenchel reproduce table-ce --scale cpu --checkpoints pretrained:mobilenet-v2": "needs the weights",
     "fenchel demo": "trains for a minute; tests/demo runs it smaller",
     "make bench": "measures for hours",
+    "make docs": "builds the site; tests/site builds it once for all of its tests",
     "make demo": "sets up an environment, then trains for a minute",
     "make format": "rewrites the tree",
     "make results": "rewrites the tree; tests/test_results.py makes the same files",

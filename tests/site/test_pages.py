@@ -1,0 +1,143 @@
+"""Every page of the site: built without a warning, no dead link, light, readable on a phone and in the dark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+CHECKS = (Path(__file__).parent / "page_checks.js").read_text(encoding="utf-8")
+HEAVIEST = 1_000_000
+"""Bytes that a page may ask for, without its pictures."""
+NO_LINKS = ("http", "https", "mailto", "data", "javascript")
+
+
+class _Read(HTMLParser):
+    """What a page refers to, and the places in it that can be referred to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[tuple[str, str]] = []
+        self.places: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        self.places += [value for name in ("id", "name") if (value := values.get(name))]
+        for name in ("href", "src"):
+            if target := values.get(name):
+                self.links.append((tag, target))
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, _Read]:
+    found = {path: _Read(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    found.pop(site / "404.html", None)  # its links are absolute: it is shown at any address
+    return found
+
+
+def test_the_site_has_every_part(pages: dict[Path, _Read], site: Path) -> None:
+    names = {path.relative_to(site).as_posix() for path in pages}
+    assert {
+        "index.html",
+        "start.html",
+        "guides/when-not-to-adapt.html",
+        "explanation/conjugate.html",
+        "reference/command-line.html",
+        "notebooks/hostile-stream.html",
+        "zoo/cifar10-resnet26-poly.html",
+        "changelog.html",
+    } <= names
+
+
+def test_no_link_within_the_site_is_dead(pages: dict[Path, _Read], site: Path) -> None:
+    dead = []
+    for path, page in pages.items():
+        for _, target in page.links:
+            parts = urlsplit(target)
+            if parts.scheme in NO_LINKS or parts.netloc:
+                continue
+            wanted = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            known = pages.get(wanted)
+            anchor = unquote(parts.fragment)
+            if not wanted.is_file() or (anchor and known and anchor not in known.places):
+                dead.append(f"{path.relative_to(site)}: {target}")
+    assert dead == []
+
+
+def test_nothing_is_taken_from_outside(pages: dict[Path, _Read], site: Path) -> None:
+    """Links may lead to other sites; what a page is made of may not."""
+    for path, page in pages.items():
+        for tag, target in page.links:
+            if tag != "a":
+                assert not urlsplit(target).netloc, f"{path.relative_to(site)}: {target}"
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(?:https?:)?//", style.read_text(encoding="utf-8"))
+
+
+def test_every_place_on_a_page_is_there_once(pages: dict[Path, _Read], site: Path) -> None:
+    for path, page in pages.items():
+        ids = [place for place in page.places if "." in place]  # names of the library
+        assert len(set(ids)) == len(ids) or path.name in ("packages.html",), path.relative_to(site)
+
+
+@pytest.fixture(scope="module")
+def window(browser: Any) -> Iterator[Any]:
+    opened = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    yield opened
+    opened.close()
+
+
+def test_every_page_is_sound_in_light_and_dark_and_on_a_phone(
+    pages: dict[Path, _Read], site: Path, address: str, window: Any
+) -> None:
+    """One visit per page: its console, what it asks for, and how it looks in each of four ways."""
+    faults: list[str] = []
+    asked: list[str] = []
+    window.on("console", lambda message: faults.append(f"{here}: console says {message.text}"))
+    window.on("pageerror", lambda error: faults.append(f"{here}: {error}"))
+    window.on("request", lambda request: asked.append(request.url))
+    for path in pages:
+        here = path.relative_to(site).as_posix()
+        asked.clear()
+        window.goto(f"{address}/{here}")
+        for width, scheme in ((1280, "light"), (1280, "dark"), (390, "dark"), (390, "light")):
+            window.set_viewport_size({"width": width, "height": 900})
+            window.emulate_media(color_scheme=scheme)
+            found = window.evaluate(CHECKS)
+            faults += [f"{here} ({width}, {scheme}): {fault}" for fault in found]
+        faults += [f"{here}: asks for {url}" for url in asked if not url.startswith((address, "data:"))]
+        weight = sum(weight_of(site, url, address) for url in set(asked))
+        if weight > HEAVIEST:
+            faults.append(f"{here}: weighs {weight:,} bytes")
+    assert faults == []
+
+
+def weight_of(site: Path, url: str, address: str) -> int:
+    """The bytes of what a page asked for; none for a picture."""
+    file = site / unquote(urlsplit(url).path).lstrip("/")
+    pictures = (".png", ".svg", ".jpg", ".ico")
+    return file.stat().st_size if url.startswith(address) and file.suffix not in pictures else 0
+
+
+def test_search_finds_a_page(address: str, window: Any) -> None:
+    window.set_viewport_size({"width": 1280, "height": 900})
+    window.goto(f"{address}/index.html")
+    window.click("label.md-search__icon[for=__search], .md-search__input")
+    window.fill(".md-search__input", "label smoothing")
+    window.wait_for_selector(".md-search-result__item a")
+    found = window.eval_on_selector_all(".md-search-result__item a", "links => links.map(l => l.href)")
+    assert any("losses" in link or "conjugate" in link for link in found)
+
+
+def test_the_index_of_the_search_has_every_guide(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    places = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    guides = {path.relative_to(site).as_posix() for path in (site / "guides").glob("*.html")}
+    assert guides <= places
