@@ -31,7 +31,6 @@ def test_most_pages_have_code() -> None:
         "docs/guides/index.md",
         "docs/performance.md",
         "docs/predictions.md",
-        "docs/reference/adapting.md",
         "docs/reference/index.md",
         "docs/reference/losses.md",
         "docs/reference/methods.md",
