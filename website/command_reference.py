@@ -74,8 +74,8 @@ def _section(words: str, verb: Any) -> str:
     return "\n".join(parts)
 
 
-def _name_of(argument: Any) -> str:
-    return str(argument.metavar or argument.name.upper())
+def _name_of(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper())
 
 
 def _line(parameter: Any) -> str:
@@ -84,17 +84,10 @@ def _line(parameter: Any) -> str:
         written = f"`{_name_of(parameter)}`"
     else:
         names = [*parameter.opts, *parameter.secondary_opts]
-        value = "" if parameter.is_flag or parameter.count else f" {_value_of(parameter)}"
+        value = "" if parameter.is_flag or parameter.count else f" {_name_of(parameter)}"
         written = ", ".join(f"`{name}{value}`" for name in names)
     text = MARKUP.sub("", " ".join((parameter.help or "").split())).replace("|", "&#124;")
     return f"- {written}: {text}{_default_of(parameter)}\n"
-
-
-def _value_of(option: Any) -> str:
-    if option.metavar:
-        return str(option.metavar)
-    choices = getattr(option.type, "choices", None)
-    return "|".join(map(str, choices)) if choices else option.type.name.upper()
 
 
 def _default_of(parameter: Any) -> str:
