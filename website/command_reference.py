@@ -20,7 +20,7 @@ All verbs take these options, except where one has nothing to report as JSON:
 
 - `--help`, `-h`: the help of the verb, with examples.
 - `--json`: numbers as JSON on standard output; messages go to standard error.
-- `--plugin FILE.py`: a Python file that registers methods, losses or data sets of yours. Repeat it for several.
+- `--plugin FILE.py`: a Python file that registers methods, losses or data sets of yours; may be repeated.
 
 | exit code | meaning |
 |---|---|
@@ -30,8 +30,8 @@ All verbs take these options, except where one has nothing to report as JSON:
 | 4 | done, but adaptation looks harmful |
 | 130, 143 | interrupted |
 
-`FENCHEL_DEBUG=1` in the environment shows the traceback of a mistake. `FENCHEL_HOME` names the cache folder, where data sets
-and published networks are kept.
+`FENCHEL_DEBUG=1` in the environment shows the traceback of a mistake. `FENCHEL_HOME` names the cache
+folder, where data sets and published networks are kept.
 """
 
 
@@ -67,7 +67,9 @@ def _section(words: str, verb: Any) -> str:
     panels: dict[str, list[Any]] = {}
     for option in options:
         if option.opts[0] not in EVERYWHERE and not option.hidden:
-            panels.setdefault(getattr(option, "rich_help_panel", None) or "Options", []).append(option)
+            panels.setdefault(getattr(option, "rich_help_panel", None) or "Options", []).append(
+                option
+            )
     for panel, members in panels.items():
         parts.append(f"**{panel}**\n")
         parts.append("".join(map(_line, members)))

@@ -1,7 +1,7 @@
 """This library's docstrings for mkdocstrings: parameters and examples become sections of their own.
 
-A docstring here is prose. A paragraph of lines such as `model: any nn.Module` explains parameters, and lines that
-begin with `>>>` are an example.
+A docstring here is prose. A paragraph of lines such as `model: any nn.Module` explains parameters, and
+lines that begin with `>>>` are an example.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PARAMETER = re.compile(r"^(\w+(?:, \w+)*): ")
 HEADING = re.compile(r"^(?:Attributes|Args|Returns|Raises|Yields|Examples):$")
 
 
-class Sections(Extension):
+class Sections(Extension):  # type: ignore[misc]  # not installed where types are checked
     """Rewrites docstrings as they are read."""
 
     def on_instance(self, *, obj: Any, **_: Any) -> None:

@@ -21,7 +21,11 @@ SOUGHT = {
     "images": "5000",
 }
 SHOWN_METHODS = ("source", "bn", "bn-alpha", "conjugate", "eta", "roid", "rotta")
-SHOWN_STREAMS = {"reset": "shuffled", "correlated": "correlated labels", "batch size 1": "single images"}
+SHOWN_STREAMS = {
+    "reset": "shuffled",
+    "correlated": "correlated labels",
+    "batch size 1": "single images",
+}
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -44,7 +48,10 @@ def error_by_rate() -> Figure:
         for method, errors in found.items():
             rates = sorted(errors)
             (lines[method],) = panel.plot(
-                rates, [errors[rate] for rate in rates], color=colors[method], marker=marker_of(method)
+                rates,
+                [errors[rate] for rate in rates],
+                color=colors[method],
+                marker=marker_of(method),
             )
         panel.set(xscale="log", xlabel="learning rate", ylabel="error (%)", ylim=(0, None))
         panel.set_title("PolyLoss source, four corruptions of CIFAR-10-C, 50 updates each")

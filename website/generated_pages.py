@@ -21,7 +21,10 @@ ORIGINS = {
 
 LINKED_FROM = {
     **ORIGINS,
-    **{f"notebooks/{path.stem}.md": f"notebooks/{path.name}" for path in ROOT.glob("notebooks/*.ipynb")},
+    **{
+        f"notebooks/{path.stem}.md": f"notebooks/{path.name}"
+        for path in ROOT.glob("notebooks/*.ipynb")
+    },
 }
 """The files of the repository from which the links of generated pages start."""
 

@@ -29,8 +29,8 @@ def page(path: Path) -> dict[str, str | bytes]:
                 pictures[f"notebooks/{name}"] = base64.b64decode(output["data"][PICTURE])
                 parts.append(f"![{described(output)}]({name})")
     note = (
-        f"This page is the notebook `notebooks/{path.name}`, run as it stands. Open it with Jupyter to change and "
-        "run it yourself."
+        f"This page is the notebook `notebooks/{path.name}`, run as it stands. Open it with Jupyter to "
+        "change it and run it yourself."
     )
     title, _, rest = "\n\n".join(parts).partition("\n")
     return {f"notebooks/{path.stem}.md": f"{title}\n\n{note}\n{rest}\n", **pictures}

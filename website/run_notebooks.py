@@ -19,7 +19,7 @@ from unittest import mock
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 DOTS_PER_INCH = 110
@@ -32,7 +32,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def run(notebook: dict[str, Any], *, small: bool = False) -> dict[str, Any]:
-    """Run the cells in their order, each with its outputs in the notebook; the names that they leave behind."""
+    """Run the cells in their order and keep the outputs of each; the names that they leave behind."""
     module = ModuleType("notebook")
     with mock.patch.object(plt, "show"):
         count = 0

@@ -38,7 +38,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _build(folder: Path, log: Path) -> None:
     """As `make docs` does it. Whatever is said is a complaint: the build is quiet and strict."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--quiet",
+        "--strict",
+        "--site-dir",
+        str(folder),
+    ]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     said = done.stdout + done.stderr

@@ -74,7 +74,9 @@ def test_the_page_shows_the_numbers_and_follows_its_sliders(address: str, browse
             " input.value = [3, 1, -1, 0.5][k]; input.dispatchEvent(new Event('input')); })",
         )
         caption = page.inner_text("#chosen caption")
-        labels = page.eval_on_selector_all("#chosen tbody td:nth-of-type(2)", "t => t.map(c => c.innerText.trim())")
+        labels = page.eval_on_selector_all(
+            "#chosen tbody td:nth-of-type(2)", "t => t.map(c => c.innerText.trim())"
+        )
     finally:
         page.close()
     h = torch.tensor([3.0, 1.0, -1.0, 0.5])

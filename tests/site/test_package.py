@@ -23,7 +23,8 @@ from pathlib import Path
 import fenchel
 from fenchel.demo import experiment, write_page
 
-experiment.EPOCHS, experiment.SHIFTS, experiment.STANDARD_METHODS = 1, experiment.SHIFTS[:1], ("source", "conjugate")
+experiment.EPOCHS, experiment.SHIFTS = 1, experiment.SHIFTS[:1]
+experiment.STANDARD_METHODS = ("source", "conjugate")
 outcome = experiment.run(Path("demo"), seeds=[0])
 print(fenchel.__file__, len(outcome.errors))
 """
@@ -35,7 +36,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed; pip install 'fenchel[package]'")
     folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT), cwd=folder)
+    run(
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(ROOT),
+        cwd=folder,
+    )
     return folder
 
 
@@ -82,7 +92,11 @@ def test_the_wheel_runs_the_demo_in_an_environment_of_its_own(built: Path, tmp_p
     packages = the_only(place, "lib/python*/site-packages")
     with zipfile.ZipFile(the_only(built, "*.whl")) as wheel:
         wheel.extractall(packages)
-    lent = dict.fromkeys(str(Path(path)) for path in (sysconfig.get_path("purelib"), *sys.path) if "site-packages" in path)
+    lent = dict.fromkeys(
+        str(Path(path))
+        for path in (sysconfig.get_path("purelib"), *sys.path)
+        if "site-packages" in path
+    )
     (packages / "lent.pth").write_text("\n".join(lent), encoding="utf-8")
     where, cells = run(python, "-c", SMALL_DEMO, cwd=tmp_path, OMP_NUM_THREADS="1").split()[-2:]
     assert Path(where).is_relative_to(place)

@@ -1,4 +1,4 @@
-"""Every page of the site: built without a warning, no dead link, light, readable on a phone and in the dark."""
+"""Every page of the site: no dead link, nothing from outside, light, readable on a phone and in the dark."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ def test_every_page_is_sound_in_light_and_dark_and_on_a_phone(
             window.emulate_media(color_scheme=scheme)
             found = window.evaluate(CHECKS)
             faults += [f"{here} ({width}, {scheme}): {fault}" for fault in found]
-        faults += [f"{here}: asks for {url}" for url in asked if not url.startswith((address, "data:"))]
+        faults += [
+            f"{here}: asks for {url}" for url in asked if not url.startswith((address, "data:"))
+        ]
         weight = sum(weight_of(site, url, address) for url in set(asked))
         if weight > HEAVIEST:
             faults.append(f"{here}: weighs {weight:,} bytes")
@@ -132,7 +134,9 @@ def test_search_finds_a_page(address: str, window: Any) -> None:
     window.click("label.md-search__icon[for=__search], .md-search__input")
     window.fill(".md-search__input", "label smoothing")
     window.wait_for_selector(".md-search-result__item a")
-    found = window.eval_on_selector_all(".md-search-result__item a", "links => links.map(l => l.href)")
+    found = window.eval_on_selector_all(
+        ".md-search-result__item a", "links => links.map(l => l.href)"
+    )
     assert any("losses" in link or "conjugate" in link for link in found)
 
 

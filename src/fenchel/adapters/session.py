@@ -32,7 +32,17 @@ Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
 
 @dataclass(frozen=True)
 class Health:
-    """Counts of what happened in a stream so far."""
+    """Counts of what happened in a stream so far.
+
+    >>> import fenchel
+    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+    >>> adapted = fenchel.adapt(network, trained_with="cross-entropy")
+    >>> for batch in torch.randn(3, 32, 4):
+    ...     _ = adapted(batch)
+    >>> health = adapted.health()
+    >>> health.batches, health.samples, health.updates, health.verdict
+    (3, 96, 3, 'healthy')
+    """
 
     batches: int
     samples: int
@@ -91,6 +101,15 @@ class Session:
     Sessions share the weights and nothing else: each has its own moving parameters, statistics, optimiser
     and memory, and is saved, restored, reset and frozen by itself. Threads may run several sessions at
     once; the batches of one session go one after the other.
+
+    >>> import fenchel
+    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+    >>> adapted = fenchel.adapt(network, trained_with="cross-entropy")
+    >>> north, south = adapted.session(), adapted.session()
+    >>> _ = north(torch.randn(32, 4))
+    >>> north.freeze()
+    >>> north.health().mode, south.health().batches
+    ('frozen', 0)
     """
 
     def __init__(self, owner: Owner) -> None:
