@@ -15,7 +15,7 @@ PARAMETER = re.compile(r"^(\w+(?:, \w+)*): ")
 HEADING = re.compile(r"^(?:Attributes|Args|Returns|Raises|Yields|Examples):$")
 
 
-class Sections(Extension):  # type: ignore[misc]  # not installed where types are checked
+class Sections(Extension):  # type: ignore[misc]
     """Rewrites docstrings as they are read."""
 
     def on_instance(self, *, obj: Any, **_: Any) -> None:

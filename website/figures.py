@@ -20,6 +20,7 @@ SOUGHT = {
     "batch_size": "100",
     "images": "5000",
 }
+TICKS = (0.001, 0.003, 0.01, 0.03, 0.1)
 SHOWN_METHODS = ("source", "bn", "bn-alpha", "conjugate", "eta", "roid", "rotta")
 SHOWN_STREAMS = {
     "reset": "shuffled",
@@ -54,6 +55,8 @@ def error_by_rate() -> Figure:
                 marker=marker_of(method),
             )
         panel.set(xscale="log", xlabel="learning rate", ylabel="error (%)", ylim=(0, None))
+        panel.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        panel.minorticks_off()
         panel.set_title("PolyLoss source, four corruptions of CIFAR-10-C, 50 updates each")
         legend_above(figure, lines, most=6)
     return figure

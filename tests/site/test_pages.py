@@ -64,6 +64,7 @@ def test_no_link_within_the_site_is_dead(pages: dict[Path, _Read], site: Path) -
             if parts.scheme in NO_LINKS or parts.netloc:
                 continue
             wanted = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            wanted = wanted / "index.html" if wanted.is_dir() else wanted
             known = pages.get(wanted)
             anchor = unquote(parts.fragment)
             if not wanted.is_file() or (anchor and known and anchor not in known.places):
@@ -110,6 +111,7 @@ def test_every_page_is_sound_in_light_and_dark_and_on_a_phone(
         for width, scheme in ((1280, "light"), (1280, "dark"), (390, "dark"), (390, "light")):
             window.set_viewport_size({"width": width, "height": 900})
             window.emulate_media(color_scheme=scheme)
+            window.wait_for_function("document.getAnimations().length === 0")
             found = window.evaluate(CHECKS)
             faults += [f"{here} ({width}, {scheme}): {fault}" for fault in found]
         faults += [
@@ -118,7 +120,7 @@ def test_every_page_is_sound_in_light_and_dark_and_on_a_phone(
         weight = sum(weight_of(site, url, address) for url in set(asked))
         if weight > HEAVIEST:
             faults.append(f"{here}: weighs {weight:,} bytes")
-    assert faults == []
+    assert not faults, "\n".join(faults)
 
 
 def weight_of(site: Path, url: str, address: str) -> int:
