@@ -31,6 +31,8 @@ def page_of(path: str) -> str | None:
         return path.removesuffix(".py") + ".md"
     if folder == "notebooks" and name.endswith(".ipynb"):
         return path.removesuffix(".ipynb") + ".md"
+    if folder == "notebooks" and name.endswith(".png"):
+        return path  # the pictures of the notebooks' pages are made beside them
     return None
 
 

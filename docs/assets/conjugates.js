@@ -73,25 +73,28 @@
     return made("form", { class: "controls" }, ...parts, starts);
   }
 
-  // A bar from the middle of its cell; `full` is the value that fills a half.
-  function cell(value, full) {
-    const share = Math.min(Math.abs(value) / full, 1) * 50;
-    const side = value < 0 ? `right: 50%` : `left: 50%`;
+  // The cells of a column: bars from the left, or from the middle where some values are negative.
+  function column(values, least, signed = values.some((value) => value < 0)) {
+    const full = Math.max(least, ...values.map(Math.abs));
+    return values.map((value) => cell(value, full, signed));
+  }
+
+  function cell(value, full, signed) {
+    const share = (Math.abs(value) / full) * (signed ? 50 : 100);
+    const side = value < 0 ? "right: 50%" : `left: ${signed ? 50 : 0}%`;
     const bar = made("span", { class: value < 0 ? "bar negative" : "bar", style: `width: ${share}%; ${side}` });
     return made("td", {}, made("span", { class: "lane", "aria-hidden": "true" }, bar), made("span", {}, shown(value)));
   }
 
   function table(title, id, found, probabilities) {
     const head = ["class", "softmax", "label", "downhill"].map((name) => made("th", { scope: "col" }, name));
-    const rows = found.label.map((label, k) =>
-      made(
-        "tr",
-        {},
-        made("th", { scope: "row" }, String(k + 1)),
-        probabilities ? cell(probabilities[k], 1) : made("td", {}, "–"),
-        cell(label, Math.max(1, ...found.label.map(Math.abs))),
-        cell(-found.gradient[k], Math.max(0.5, ...found.gradient.map(Math.abs))),
-      ),
+    const columns = [
+      probabilities ? column(probabilities, 1) : [made("td", {}, "–")],
+      column(found.label, 1),
+      column(found.gradient.map((slope) => -slope), 0.5, true),
+    ];
+    const rows = found.label.map((_, k) =>
+      made("tr", {}, made("th", { scope: "row" }, String(k + 1)), ...columns.map((cells) => cells[k])),
     );
     return made(
       "table",
@@ -104,7 +107,7 @@
 
   // Both objectives while the first logit goes from end to end, each scaled to its own range.
   function curve() {
-    const [width, height, edge] = [640, 190, 28];
+    const [width, height, edge] = [Math.min(640, root.clientWidth), 190, 28];
     const places = Array.from({ length: 121 }, (_, k) => -LIMIT + (2 * LIMIT * k) / 120);
     const values = (name, option) =>
       places.map((x) => studied(name, [x, ...state.h.slice(1)], option).objective);
