@@ -13,8 +13,8 @@ from fenchel.models.zoo import SUFFIX
 _FOR = """For experiments with test-time adaptation on two cores, and for examples and tests. It is a small
 network that was trained for a short time: do not use it where a wrong class has consequences, and do not
 take its error for that of its architecture. It knows its {classes} classes and nothing else: every image
-gets one of them. Errors under shifts, with and without adaptation, are in [the
-results](../docs/results.md)."""
+gets one of them. Errors under shifts, with and without adaptation, are in
+[the results](../docs/results.md)."""
 
 _DATA = {
     "cifar10": """CIFAR-10 (Krizhevsky, 2009): 50,000 training and 10,000 test photographs of 32 x 32
@@ -25,8 +25,8 @@ asked, no licence is stated, and some test images are near copies of training im
 distribute the images.""",
     "svhn": """SVHN (Netzer et al., 2011): 73,257 training and 26,032 test digits of 32 x 32 pixels, cut out
 of house numbers in Google Street View and labelled by workers of Amazon Mechanical Turk. Classes are not of
-equal size: 1 is the commonest. Neighbouring digits are visible in most images. The authors allow non-
-commercial use. `fenchel` does not distribute the images.""",
+equal size: 1 is the commonest. Neighbouring digits are visible in most images. The authors allow
+non-commercial use. `fenchel` does not distribute the images.""",
 }
 """What is to be known of the training data of networks that are published."""
 
