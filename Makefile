@@ -67,11 +67,16 @@ notebooks: $(VENV)/.ready-dev  ## run the notebooks at full size and keep what t
 	@$(BIN)/python website/figures.py
 
 # Built without isolation, by the pinned tools of the extra.
-package: $(VENV)/.ready-package  ## build the package, check it, and run it from its wheel
+CLEAN := build/clean
+package: $(VENV)/.ready-package  ## build the package, check it, and run the demo from its wheel in a clean environment
 	@rm -rf dist
 	@echo "==> build"
 	@$(BIN)/python -m build --no-isolation --outdir dist >/dev/null
 	@$(BIN)/python -m twine check --strict dist/*
+	@echo "==> the wheel in a clean environment"
+	@$(PYTHON) -m venv --clear $(CLEAN)
+	@$(CLEAN)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt "$$(echo dist/*.whl)[demo]"
+	@cd $(CLEAN) && bin/fenchel demo --seeds 1
 
 # The numbers of docs/performance.md; the machine should have nothing else to do.
 BENCHMARKS := label memory scaling train meta runner corruptions predict methods

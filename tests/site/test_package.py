@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -21,11 +20,12 @@ LARGEST = 12_000_000
 SMALL_DEMO = """
 from pathlib import Path
 import fenchel
-from fenchel.demo import experiment, write_page
+from fenchel.demo import experiment
 
 experiment.EPOCHS, experiment.SHIFTS = 1, experiment.SHIFTS[:1]
 experiment.STANDARD_METHODS = ("source", "conjugate")
 outcome = experiment.run(Path("demo"), seeds=[0])
+fenchel.adapt("zoo:svhn-resnet26-ce")
 print(fenchel.__file__, len(outcome.errors))
 """
 
@@ -101,8 +101,6 @@ def test_the_wheel_runs_the_demo_in_an_environment_of_its_own(built: Path, tmp_p
     where, cells = run(python, "-c", SMALL_DEMO, cwd=tmp_path, OMP_NUM_THREADS="1").split()[-2:]
     assert Path(where).is_relative_to(place)
     assert int(cells) == 2
-    shown = run(python, "-m", "fenchel", "list", "zoo", "--json", cwd=tmp_path)
-    assert "zoo:cifar10-resnet26-poly" in {row["name"] for row in json.loads(shown)}
 
 
 def test_versions_agree() -> None:
