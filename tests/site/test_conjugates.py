@@ -65,6 +65,7 @@ def check(loss: fenchel.Loss, h: torch.Tensor, found: list[dict[str, Any]]) -> N
 
 def test_the_page_shows_the_numbers_and_follows_its_sliders(address: str, browser: Any) -> None:
     page = browser.new_page()
+    page.set_default_timeout(120_000)
     try:
         page.goto(f"{address}/explanation/conjugate.html")
         page.select_option(".conjugates select", "squared")

@@ -24,6 +24,7 @@ LISTED = {
     for page in sorted(REFERENCE.glob("*.md"))
     for name in re.findall(r"^::: (\S+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
 }
+PROGRAM = get_command(app)
 PUBLIC = [name for name in fenchel.__all__ if name != "__version__"]
 
 
@@ -87,7 +88,7 @@ def sections(command_reference: ModuleType) -> dict[str, str]:
 def test_every_verb_has_a_section_with_every_option_once(
     command_reference: ModuleType, sections: dict[str, str]
 ) -> None:
-    verbs = dict(command_reference.verbs(get_command(app)))
+    verbs = dict(command_reference.verbs(PROGRAM))
     assert set(sections) == set(verbs)
     for words, verb in verbs.items():
         entries = re.findall(r"^- (`.*?): ", sections[words], re.MULTILINE)
@@ -112,7 +113,7 @@ def test_every_example_of_the_page_is_understood(sections: dict[str, str]) -> No
 
 def parse(arguments: list[str]) -> None:
     """Read all arguments as the command line would, down to the last option, and run nothing."""
-    command: Any = get_command(app)
+    command: Any = PROGRAM
     context = None
     while True:
         context = command.make_context("fenchel", list(arguments), parent=context)
