@@ -8,7 +8,7 @@ OUT    ?= fenchel-demo
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types browser unit docs notebooks package bench results format clean
+.PHONY: help demo test lint types browser unit docs pages notebooks package bench results format clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ docs: $(VENV)/.ready-docs  ## build the site with guides, notebooks and referenc
 	@echo "==> mkdocs"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
 	@echo "==> site finished: open $(SITE)/index.html, or run $(BIN)/python -m http.server -d $(SITE) to search it"
+
+pages: $(VENV)/.ready-dev browser  ## build the site and look at every page of it in a browser
+	@FENCHEL_EVERY_PAGE=1 $(BIN)/python -m pytest tests/site/test_pages.py
 
 notebooks: $(VENV)/.ready-dev  ## run the notebooks at full size and keep what they print and draw
 	@$(BIN)/python website/run_notebooks.py

@@ -27,7 +27,7 @@ def test_a_file_for_the_host_is_yaml(path: Path) -> None:
 
 def test_every_job_runs_targets_of_the_makefile_and_nothing_else() -> None:
     run = [step["run"] for job in jobs().values() for step in job["steps"] if "run" in step]
-    assert sorted(run) == ["make docs", "make package", "make test"]
+    assert sorted(run) == ["make docs", "make package", "make pages", "make test"]
     for command in run:
         assert re.search(rf"^{command.removeprefix('make ')}:", MAKEFILE, re.MULTILINE)
 
