@@ -13,6 +13,24 @@ from generated_pages import LINKED_FROM, generated  # noqa: E402
 from site_links import led_inside  # noqa: E402
 
 
+def on_config(config: Any) -> Any:
+    """Write the generated pages of a folder in the place of `folder/*` in the navigation."""
+    config.nav = expanded(config.nav, [uri for uri in generated() if uri.endswith(".md")])
+    return config
+
+
+def expanded(entry: Any, pages: list[str]) -> Any:
+    """A part of the navigation with every `folder/*` written out, the page that introduces it first."""
+    if isinstance(entry, list):
+        return [expanded(each, pages) for each in entry]
+    if isinstance(entry, dict):
+        return {title: expanded(each, pages) for title, each in entry.items()}
+    if isinstance(entry, str) and entry.endswith("/*"):
+        inside = [uri for uri in pages if uri.startswith(entry[:-1])]
+        return sorted(inside, key=lambda uri: (not uri.endswith("/index.md"), uri))
+    return entry
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are made of the repository's other files."""
     from mkdocs.structure.files import File
