@@ -8,9 +8,11 @@ for the label with dense C x C matrices inside autograd (PolyLoss; for the 1,000
 takes the softmax entropy, which is cheaper), moves the normalisation layers with torch.optim, and
 predicts with a second forward whose graph is kept. "Convolutions alone" is the floor of a full step: its
 three passes through every convolution, and nothing else. For `update_every=5` the mean of five batches
-counts. `--retain` measures in a second process as well, which keeps its freed memory; its rounds
-alternate with those of the first. `--against SRC`, the `src` folder of another version, times that one's
-adapter too, in a process of its own, and shows this version's time over the other's.
+counts. The protected step is the default of `fenchel.adapt`, here with the source's predictions on no
+batch and on every batch (by itself it asks for them on every 16th and in doubt). `--retain` measures in a
+second process as well, which keeps its freed memory; its rounds alternate with those of the first.
+`--against SRC`, the `src` folder of another version, times that one's adapter too, in a process of its
+own, and shows this version's time over the other's.
 """
 
 from __future__ import annotations
@@ -90,6 +92,7 @@ def rows_of(
             "of_naive_step": timing.over(naive),
             "of_naive_step_with_same_memory": timing.over(timings[setting, NAIVE]),
             "of_bare_with_same_memory": timing.over(timings[setting, BARE]),
+            "of_full_step": timing.over(timings[setting, FULL]),
         }
         for (setting, way), timing in timings.items()
         if setting in SETTINGS

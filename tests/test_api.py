@@ -29,16 +29,22 @@ def test_the_documented_call_has_the_documented_defaults():
         "learning_rate": None,
         "temperature": None,
         "steps": 1,
-        "predict": "after",
         "parameters": "normalization",
         "episodic": False,
     }
     poly = fenchel.PolyLoss(epsilon=6.0)
-    bare = {"method": "conjugate", "optimizer": "sgd", "statistics": "batch", "protect": False}
+    bare = {
+        "method": "conjugate",
+        "optimizer": "sgd",
+        "statistics": "batch",
+        "predict": "after",
+        "protect": False,
+    }
     safe = {
         "method": "protected",
         "optimizer": "adam",
         "statistics": "auto",
+        "predict": "before",
         "protect": "auto",
         "correct_output": True,
     }
@@ -53,7 +59,7 @@ def test_the_documented_call_has_the_documented_defaults():
         assert adapted.settings.objective == fenchel.Conjugate(poly)
         assert adapted(batch()).shape == (20, 3)
         assert adapted.settings.optimizer == (
-            Adam(learning_rate=1e-3)
+            Adam(learning_rate=1e-2)
             if explicit is safe
             else SGD(learning_rate=1e-3, momentum=0.9, nesterov=True)
         )

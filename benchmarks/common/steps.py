@@ -13,12 +13,14 @@ from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
 import fenchel
+from fenchel.adapters.monitor import Monitor, Predicted
 from fenchel.models import build
 from fenchel.performance import retain_freed_memory
 
 EPSILON = 6.0
 NAIVE, FULL, BEFORE, BARE = "naive step", "full step", "predict before", "bare forward + backward"
 RARELY, PERIOD = "update_every=5", 5
+PROTECTED, COMPARED = "protected step", "protected, source every batch"
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,20 @@ def convolutions_alone(model: nn.Module, x: Tensor) -> Callable[[Tensor], object
     return run
 
 
+class NeverComparing(Monitor):
+    """Asks for the source's predictions on no batch."""
+
+    def wants_comparison(self, adapted: Predicted) -> bool:
+        return False
+
+
+class AlwaysComparing(Monitor):
+    """Asks for the source's predictions on every batch."""
+
+    def wants_comparison(self, adapted: Predicted) -> bool:
+        return True
+
+
 def ways_of(
     case: Case, retain: bool = False, compiled: bool = False
 ) -> dict[str, Callable[[], object]]:
@@ -148,6 +164,12 @@ def ways_of(
         adapted = adapter(update_every=PERIOD)
         return lambda x: [adapted(x) for _ in range(PERIOD)]
 
+    def protected(monitor: Monitor) -> fenchel.Adapter:
+        adapted = fenchel.adapt(model, trained_with=fenchel.PolyLoss(epsilon=EPSILON))
+        assert adapted.watch is not None
+        adapted.watch.monitor = monitor
+        return adapted
+
     # The dense solve at 1,000 classes would only make the naive step slower.
     makers: dict[str, Callable[[], Callable[[Tensor], object]]] = {
         NAIVE: lambda: NaiveStep(model, entropy if case.classes > 100 else dense_conjugate),
@@ -155,6 +177,8 @@ def ways_of(
         BEFORE: lambda: adapter(predict="before"),
         "last:1": lambda: adapter(parameters="last:1"),
         RARELY: one_period,
+        PROTECTED: lambda: protected(NeverComparing()),
+        COMPARED: lambda: protected(AlwaysComparing()),
         BARE: lambda: bare_pass(model),
         "convolutions alone": lambda: convolutions_alone(model, x),
         "inference": lambda: inference(model),

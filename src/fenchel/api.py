@@ -111,7 +111,8 @@ def adapt(
     learning_rate: the learning rate of the optimiser; 1e-3 by default.
     temperature: the objective is computed on logits / temperature; predictions are not. By default
         the objective's own temperature, which is 1 unless it says otherwise.
-    predict: `after` the update on the same batch (a second forward; the default), or `before` it.
+    predict: `after` the update on the same batch (a second forward), or `before` it. By default as the
+        method prefers: `before` for `protected`, whose steps are small, else `after`.
     statistics: which statistics batch-normalisation layers use: those of the `batch`, those of the
         `source`, running statistics (pass the weight of every batch, in (0, 1)), the source's mixed with the
         batch's (`"mix:0.1"`), or the source's corrected for every sample as NOTE does (`"note:4"`); or

@@ -82,7 +82,7 @@ def test_a_monitor_asks_at_first_now_and_then_and_in_doubt() -> None:
         asks = monitor.wants_comparison(good)
         asked += [batch] if asks else []
         monitor.update(Compared(good, good) if asks else None)
-    assert asked == [0, 1, 8, 16]
+    assert asked == [0, 1, 2, 3, 8, 16]
     assert monitor.wants_comparison(bad)
     for _ in range(10):
         monitor.update(Compared(bad, good))
@@ -91,6 +91,29 @@ def test_a_monitor_asks_at_first_now_and_then_and_in_doubt() -> None:
     for _ in range(10):
         monitor.update(Compared(good, good))
     assert monitor.verdict == "healthy"
+
+
+def test_large_batches_are_not_compared_for_ever() -> None:
+    """The window holds fewer of them than are compared at first."""
+    monitor, good, asked = Monitor(), Predicted.of(probabilities(300)), []
+    for _ in range(10):
+        asked.append(monitor.wants_comparison(good))
+        monitor.update(Compared(good, good) if asked[-1] else None)
+    assert asked == [True, True] + 8 * [False]
+
+
+def test_small_batches_in_doubt_are_compared_again_at_once() -> None:
+    """A single one tells nothing: the last ones together do."""
+    monitor = Monitor(first=8)
+    good, bad = Predicted.of(probabilities(4)), Predicted.of(in_one_class(4))
+    for _ in range(50):
+        monitor.update(Compared(good, good))
+    monitor.update(Compared(bad, good))
+    assert not monitor.wants_comparison(good)
+    for _ in range(3):
+        monitor.update(Compared(bad, good))
+    assert monitor.verdict == "healthy"
+    assert monitor.wants_comparison(good)
 
 
 def test_a_few_images_give_no_verdict() -> None:

@@ -171,6 +171,8 @@ BOUND = [
     Typed(SAFETY, "a distance of {1} on", [lambda: suited.FAR]),
     Typed(SAFETY, "stand for, {300} at most", [lambda: suited.MEMORY]),
     Typed(SAFETY, "at most {0.3} % of the length", [lambda: 100 * PROTECTED["longest"]]),
+    Typed(SAFETY, "rate, {0.01} with Adam", [lambda: Protected.defaults["learning_rate"]]),
+    Typed(SAFETY, "of fewer than {64} images move", [lambda: PROTECTED["full"]]),
     Typed(SAFETY, "go back {2} % of their way", [lambda: 100 * PROTECTED["pull"]]),
     Typed(
         SAFETY,

@@ -44,8 +44,9 @@ def test_the_card_is_what_the_checkpoint_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CIFAR)
-def test_cifar_networks_classify_at_least_88_percent(name: str) -> None:
-    assert load_checkpoint(f"zoo:{name}").metadata.metrics["test_accuracy"] >= 0.88
+def test_cifar_networks_classify_well(name: str) -> None:
+    least = 0.86 if "groupnorm" in name else 0.88
+    assert load_checkpoint(f"zoo:{name}").metadata.metrics["test_accuracy"] >= least
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_every_row_carries_its_evidence(digits: Any, command: Any) -> None:
         if compared:
             same = [row["prediction"] == row["source_prediction"] for row in compared]
             assert line["agreement"] == pytest.approx(np.mean(same))
-    assert [line["agreement"] is not None for line in lines] == [batch == 0 for batch in range(10)]
+    assert [line["agreement"] is not None for line in lines] == [batch < 4 for batch in range(10)]
 
 
 def test_the_source_predicts_always_or_never_where_that_is_asked_for(

@@ -1,5 +1,6 @@
 """Training: it learns with every loss, is a function of its seed, and cannot see the test set."""
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -8,7 +9,8 @@ import torch
 
 from fenchel.data import from_arrays
 from fenchel.losses import LOSSES, ExponentialLoss, Signed, SquaredLoss, parse
-from fenchel.models import MODELS, load_checkpoint
+from fenchel.models import MODELS, build, load_checkpoint
+from fenchel.models.weights import load_parameters
 from fenchel.train import Recipe, TrainingRun, preset, source, state, train
 from fenchel.train.reporting import Reporter
 
@@ -295,3 +297,33 @@ def test_an_exponential_loss_needs_two_classes(make_run):
 def test_a_batch_larger_than_the_data_is_the_whole_data(make_run):
     result = train(make_run(recipe=Recipe(epochs=1, batch_size=4096)))
     assert len(result.history) == 1
+
+
+def test_training_may_begin_with_the_weights_of_another_run(make_run, tmp_path):
+    first = train(make_run("first", recipe_epochs=6))
+    begun = make_run("begun", weights=first.path, recipe_epochs=1, recipe_learning_rate=1e-9)
+    again = train(begun)
+    assert again.metrics["test_accuracy"] == pytest.approx(first.metrics["test_accuracy"], abs=0.02)
+    assert again.metrics["test_accuracy"] > train(make_run("none")).metrics["test_accuracy"]
+    assert load_checkpoint(again.path).metadata.recipe["started_from"]
+    assert "started_from" not in load_checkpoint(first.path).metadata.recipe
+    with pytest.raises(ValueError, match="started_from"):
+        train(dataclasses.replace(begun, weights=again.path))
+
+
+def test_networks_of_another_normalisation_may_begin_with_them(tmp_path):
+    batch, group = (
+        build("resnet26", classes=3, **more) for more in ({}, {"normalization": "group"})
+    )
+    file = tmp_path / "batch.pt"
+    torch.save(batch.state_dict(), file)
+    load_parameters(group, file)
+    theirs = dict(batch.named_parameters())
+    for name, value in group.named_parameters():
+        torch.testing.assert_close(value, theirs[name])
+    other = build("resnet26", classes=4)
+    before = copy.deepcopy(other.state_dict())
+    with pytest.raises(ValueError, match="of another shape: .*fc"):
+        load_parameters(other, file)
+    for name, value in other.state_dict().items():
+        torch.testing.assert_close(value, before[name])

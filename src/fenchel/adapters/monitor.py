@@ -217,7 +217,8 @@ class Monitor:
     """Predictions are compared on every so many batches, more often while something looks wrong."""
     window: int = WINDOW
     first: int = 64
-    """So many images are compared at the beginning."""
+    """So many images are compared at the beginning, and `first_batches`, which show if they are sorted."""
+    first_batches: int = 4
     batches: int = 0
     verdict: Verdict = "healthy"
     reason: str = "too few images were compared to tell"
@@ -228,17 +229,21 @@ class Monitor:
         compared = sum(part.adapted.count for part in self._window)
         return (
             compared < self.first
+            or (len(self._window) < self.first_batches and compared < self.window)
             or self.batches % self.every == 0
             or self.verdict != "healthy"
-            or self._doubts_the_latest()
+            or self.doubts_the_latest()
             or self._uses_fewer_classes(adapted)
         )
 
-    def _doubts_the_latest(self) -> bool:
-        """Whether the last comparison by itself looks wrong, so that the next must not wait."""
-        if not self._window or self._window[-1].adapted.count < FEWEST:
-            return False
-        return self._window[-1].judged()[0] != "healthy"
+    def doubts_the_latest(self) -> bool:
+        """Whether the last comparisons by themselves look wrong, so that the next must not wait."""
+        latest: Compared | None = None
+        for part in reversed(self._window):
+            latest = part if latest is None else part + latest
+            if latest.adapted.count >= FEWEST:
+                return latest.judged()[0] != "healthy"
+        return False
 
     def _uses_fewer_classes(self, adapted: Predicted) -> bool:
         if not self._window or adapted.count < FEWEST:

@@ -176,7 +176,8 @@ class Watch:
         if not self.acts:
             return state, output, ""
         if verdict == "healthy":
-            self._healthy = state.parameters if moves else None
+            if moves and not self.monitor.doubts_the_latest():
+                self._healthy = state.parameters
             return state, output, ""
         better = theirs if unmoved is None or _more_informative(source_p, unmoved_p) else unmoved
         if not moves:

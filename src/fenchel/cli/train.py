@@ -42,6 +42,13 @@ def train(
             help="Any loss of the library: `cross-entropy`, `poly:epsilon=6`.",
         ),
     ] = "cross-entropy",
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Begin with the parameters of this file, or of zoo:NAME, instead of random ones. "
+            "Running statistics may be absent.",
+        ),
+    ] = None,
     preset_name: Annotated[
         str | None,
         typer.Option(
@@ -95,6 +102,7 @@ def train(
     """
     from fenchel import data as datasets
     from fenchel import losses
+    from fenchel.models.places import resolve
     from fenchel.train import TrainingRun, preset, preset_for
     from fenchel.train import train as train_source
 
@@ -121,6 +129,7 @@ def train(
         model=architecture.name,
         model_arguments=architecture.arguments,
         own=None if architecture.code is None else architecture,
+        weights=None if weights is None else resolve(weights),
         loss=trained_with,
         recipe=recipe,
         out=where,

@@ -39,6 +39,9 @@ class Protected(EntropyMethod):
 
         theta <- source + (1 - pull) (theta - source) + step
 
+    Batches of n samples, fewer than `full`, move and are pulled by (n / full)² of that: so many more of them come
+    per image, and the gradient of few samples is mostly noise.
+
     Where statistics suit the batch and show that the stream is still the source's, steps are shorter, down to
     none: what the network was trained on needs no adapting. The parameters never leave the ball of radius
     longest / pull around the source, whatever the rate.
@@ -49,14 +52,16 @@ class Protected(EntropyMethod):
     )
     defaults: ClassVar[Mapping[str, Any]] = {
         "optimizer": "adam",
-        "learning_rate": 1e-3,
+        "learning_rate": 1e-2,
         "statistics": "auto",
+        "predict": "before",
     }
 
     sharpness: float = 1 / 3
     momentum: float = 0.9
     longest: float = 0.003
     pull: float = 0.02
+    full: int = 64
     loss: Loss | None = None
 
     def __post_init__(self) -> None:
@@ -65,6 +70,7 @@ class Protected(EntropyMethod):
             ("momentum", 0 <= self.momentum <= 1, "0 <= momentum <= 1"),
             ("longest", self.longest > 0, "longest > 0"),
             ("pull", 0 < self.pull <= 1, "0 < pull <= 1"),
+            ("full", self.full >= 1, "full >= 1"),
         ):
             if not valid:
                 raise ValueError(f"protected needs {rule}; got {name}={getattr(self, name)!r}.")
@@ -89,9 +95,12 @@ class Protected(EntropyMethod):
 
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
         seen: list[Tensor] = []
+        samples = self.full
 
         def loss(theta: Tensors) -> tuple[Tensor, Tensor]:
+            nonlocal samples
             logits = passes.logits(theta, batch)
+            samples = len(logits)
             weights = torch.ones_like(logits[..., 0])
             p = self._probabilities(logits)
             if p is not None:
@@ -103,7 +112,8 @@ class Protected(EntropyMethod):
         memory = state.memory
         if seen and MEAN in memory:  # a state saved by a method without it has none
             memory = {MEAN: torch.lerp(memory[MEAN], seen[0].mean(0), 1 - self.momentum)}
-        return replace(after, parameters=self.bounded(passes, state, after), memory=memory)
+        share = min(1.0, samples / self.full) ** 2
+        return replace(after, parameters=self.bounded(passes, state, after, share), memory=memory)
 
     def weights(self, p: Tensor, mean: Tensor) -> Tensor:
         """How much every sample counts, by how different and how sure its prediction is."""
@@ -111,16 +121,16 @@ class Protected(EntropyMethod):
             1 - cosine(p, mean), -torch.special.entr(p).sum(-1), self.sharpness
         )
 
-    def bounded(self, passes: Passes, before: State, after: State) -> Tensors:
-        """The parameters after a shortened step, drawn towards the source."""
+    def bounded(self, passes: Passes, before: State, after: State, share: float) -> Tensors:
+        """The parameters after a shortened step, drawn towards the source: `share` of what is allowed."""
         old, new, source = before.parameters, after.parameters, passes.source
         length = _length([new[name] - old[name] for name in old])
-        longest = self.longest * _length(list(source.values()))
+        longest = share * self.longest * _length(list(source.values()))
         if passes.moved is not None:
             longest = longest * passes.moved.to(longest.dtype)
         factor = (longest / length.clamp_min(1e-30)).clamp(max=1)
         return {
-            name: torch.lerp(value, source[name], self.pull)
+            name: torch.lerp(value, source[name], share * self.pull)
             + (new[name] - value) * factor.to(value.dtype)
             for name, value in old.items()
         }

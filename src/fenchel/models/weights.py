@@ -26,6 +26,9 @@ PREFIXES = ("module.", "_orig_mod.")
 # which public weights never carry because their scripts normalise in the data loader.
 OPTIONAL_SUFFIXES = ("num_batches_tracked", "preprocessing.mean", "preprocessing.std")
 
+RECORDED_SUFFIXES = ("running_mean", "running_var", "num_batches_tracked")
+"""Buffers in which normalisation layers record."""
+
 SHOWN = 5
 
 
@@ -139,6 +142,25 @@ def load_weights(
     check_fit(model, state, origin)
     # Strict loading would count the optional names as missing; everything else was just checked.
     model.load_state_dict(dict(state), strict=False)
+
+
+def load_parameters(model: nn.Module, path: str | Path) -> None:
+    """Put the parameters of a file into `model`, to train on from them.
+
+    Every parameter must be there. Running statistics may be absent, or unknown to the model: so a network
+    may begin with the weights of one that is normalised otherwise.
+
+    Raises:
+        ValueError: parameters are missing, unexpected or of another shape. The model is left as it was.
+    """
+    own, state = model.state_dict(), read_state_dict(path)
+    known = {
+        name: value
+        for name, value in state.items()
+        if name in own or not name.endswith(RECORDED_SUFFIXES)
+    }
+    recorded = {name: value for name, value in own.items() if name.endswith(RECORDED_SUFFIXES)}
+    load_weights(model, {**recorded, **known}, origin=f"{str(path)!r}")
 
 
 def check_fit(model: nn.Module, state: Mapping[str, Tensor], origin: str) -> None:

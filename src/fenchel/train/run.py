@@ -14,7 +14,7 @@ import torch
 
 from fenchel._version import __version__
 from fenchel.data import Dataset
-from fenchel.files import write_atomically
+from fenchel.files import digest_of, write_atomically
 from fenchel.losses import Loss
 from fenchel.models import Metadata, factory
 from fenchel.models.opening import ModelSpec
@@ -39,6 +39,7 @@ class TrainingRun:
         test: the test set, scored once after the end; it decides nothing.
         model_arguments: further arguments of the model; classes, channels, image size and
             preprocessing come from the data.
+        weights: the file whose parameters training begins with; random ones without it.
         seed: the seed of all random draws.
         limit: train on the first `limit` examples only.
         device: "cpu", "cuda" or "mps".
@@ -55,6 +56,7 @@ class TrainingRun:
     test: Dataset | None = None
     model_arguments: Mapping[str, Any] = field(default_factory=dict)
     own: ModelSpec | None = None
+    weights: Path | None = None
     seed: int = 0
     limit: int | None = None
     device: str = "cpu"
@@ -98,7 +100,7 @@ def arguments_for(run: TrainingRun, examples: Examples) -> dict[str, Any]:
 
 def metadata_for(run: TrainingRun, arguments: Mapping[str, Any], threads: int) -> Metadata:
     """The metadata of the checkpoint without epoch and metrics; this also identifies the run."""
-    settings = {
+    settings: dict[str, Any] = {
         "seed": run.seed,
         "limit": run.limit,
         "device": run.device,
@@ -106,6 +108,8 @@ def metadata_for(run: TrainingRun, arguments: Mapping[str, Any], threads: int) -
         "torch": torch.__version__,
         "fenchel": __version__,
     }
+    if run.weights is not None:
+        settings["started_from"] = digest_of(run.weights.read_bytes())
     return Metadata(
         architecture=run.model,
         arguments=arguments,

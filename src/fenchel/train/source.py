@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fenchel.models import Checkpoint, Metadata, build, read_metadata
 from fenchel.models.checkpoint import FILE_NAME as CHECKPOINT_NAME
+from fenchel.models.weights import load_parameters
 from fenchel.train import augmentation, state
 from fenchel.train.evaluation import evaluate
 from fenchel.train.examples import Examples, hold, hold_out, prepare
@@ -84,7 +85,10 @@ class Trainer:
             build(metadata.architecture, **metadata.arguments)
             if run.own is None
             else run.own.make(metadata.arguments)
-        ).to(self.device)
+        )
+        if run.weights is not None:
+            load_parameters(model, run.weights)
+        model = model.to(self.device)
         if run.data.is_images and self.device.type != "mps":
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.model: nn.Module = model.train()
