@@ -129,6 +129,7 @@ PARSED = {
     "make docs": "builds the site; tests/site builds it once for all of its tests",
     "make demo": "sets up an environment, then trains for a minute",
     "make format": "rewrites the tree",
+    "make notebooks": "runs experiments for minutes; test_notebooks.py runs them small",
     "make results": "rewrites the tree; tests/test_results.py makes the same files",
     "make test": "would run this test",
     "pip install .": "installs",
