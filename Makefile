@@ -8,10 +8,10 @@ OUT    ?= fenchel-demo
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types browser unit bench results format clean
+.PHONY: help demo test lint types browser unit docs pages notebooks package bench results format clean
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@echo "==> creating $(VENV)"
@@ -54,6 +54,32 @@ browser:  ## install Debian's chromium for the tests of HTML pages, where that i
 unit: $(VENV)/.ready-dev browser  ## run the tests alone
 	@echo "==> pytest"
 	@$(TEST_ENV) $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+# Strict: a warning is an error. The theme's advertisement for another program is switched off.
+SITE := build/site
+docs: $(VENV)/.ready-docs  ## build the site with guides, notebooks and reference, strictly and offline
+	@echo "==> mkdocs"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(SITE)
+	@echo "==> site finished: open $(SITE)/index.html, or run $(BIN)/python -m http.server -d $(SITE) to search it"
+
+pages: $(VENV)/.ready-dev browser  ## build the site and look at every page of it in a browser
+	@FENCHEL_EVERY_PAGE=1 $(BIN)/python -m pytest tests/site/test_pages.py
+
+notebooks: $(VENV)/.ready-dev  ## run the notebooks at full size and keep what they print and draw
+	@$(BIN)/python website/run_notebooks.py
+	@$(BIN)/python website/figures.py
+
+# Built without isolation, by the pinned tools of the extra.
+CLEAN := build/clean
+package: $(VENV)/.ready-package  ## build the package, check it, and run the demo from its wheel in a clean environment
+	@rm -rf dist
+	@echo "==> build"
+	@$(BIN)/python -m build --no-isolation --outdir dist >/dev/null
+	@$(BIN)/python -m twine check --strict dist/*
+	@echo "==> the wheel in a clean environment"
+	@$(PYTHON) -m venv --clear $(CLEAN)
+	@$(CLEAN)/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt "$$(echo dist/*.whl)[demo]"
+	@cd $(CLEAN) && bin/fenchel demo --seeds 1
 
 # The numbers of docs/performance.md; the machine should have nothing else to do.
 BENCHMARKS := label memory scaling train meta runner corruptions predict methods streams ranks

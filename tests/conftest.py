@@ -177,6 +177,8 @@ def dense_label() -> Callable[..., Tensor]:
 def own_names() -> Iterator[None]:
     """Forget afterwards which names a test registered: others look at all the names there are."""
     registries = [names.registry_of(kind) for kind in names.HOMES]
+    for each in registries:
+        each.everything()  # what is loaded at its first use is no test's own
     before = [(each, dict(each._things), dict(each._plugins)) for each in registries]
     loaded = dict(plugins._LOADED)
     yield

@@ -22,7 +22,7 @@ needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
 def make(*arguments: str) -> str:
     """What make prints; as if set up, and as if no other make had started this one."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MAKE")}
-    ready = [f"--old-file=.venv/.ready-{extras}" for extras in ("dev", "demo")]
+    ready = [f"--old-file=.venv/.ready-{extras}" for extras in ("dev", "demo", "docs", "package")]
     command = ["make", "--no-print-directory", "VENV=.venv", *ready, *arguments]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True

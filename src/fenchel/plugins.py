@@ -58,7 +58,27 @@ class Plugin:
 
 
 def load_plugin(path: str | Path) -> Plugin:
-    """Run a plugin file, once in this process; whatever it registers is then known by name."""
+    """Run a plugin file, once in this process; whatever it registers is then known by name.
+
+    >>> import tempfile
+    >>> code = '''
+    ... from dataclasses import dataclass
+    ... import fenchel
+    ...
+    ... @fenchel.register("louder-entropy")
+    ... @dataclass(frozen=True)
+    ... class LouderEntropy(fenchel.Objective):
+    ...     "Twice the entropy."
+    ...     def value(self, h):
+    ...         return 2 * fenchel.Entropy()(h)
+    ... '''
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "my_method.py"
+    ...     _ = file.write_text(code)
+    ...     plugin = load_plugin(file)
+    >>> plugin.name
+    'my_method.py'
+    """
     file = Path(path).expanduser().resolve()
     if not file.is_file() or file.suffix != ".py":
         raise FileNotFoundError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 SHELLS = ("bash", "console", "sh", "shell", "text", "")
 PROGRAMS = ("fenchel", "make", "python", "pip", "torchrun")
@@ -37,7 +37,12 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def commands(page: Path) -> list[Command]:
     """Every command of a page, without comments and prompts; one that is there twice, once."""
-    return commands_of(page.read_text(encoding="utf-8"), page.name)
+    return commands_of(page.read_text(encoding="utf-8"), name_of(page))
+
+
+def name_of(page: Path) -> str:
+    """A page as messages call it: its place in the repository."""
+    return page.relative_to(ROOT).as_posix()
 
 
 def commands_of(text: str, name: str) -> list[Command]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from documented_commands import PARSED, RUN
-from documented_text import PAGES, ROOT, Command, commands, commands_of
+from documented_text import PAGES, ROOT, Command, commands, commands_of, name_of
 from documented_workplace import run
 from torch.distributed.run import get_args_parser
 from typer.main import get_command
@@ -67,7 +67,7 @@ def test_a_new_command_on_a_page_is_noticed_wherever_it_stands() -> None:
     ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_line_that_starts_like_a_command_is_read_as_one(page: Path) -> None:
     text = re.sub(
         r"^```(?:python|toml)$.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M
@@ -105,14 +105,14 @@ def test_every_option_that_a_sentence_names_exists() -> None:
     for page in PAGES:
         for span in re.findall(r"`(--[^`]*)`", page.read_text(encoding="utf-8")):
             named = set(re.findall(r"(?<!\S)--[a-z-]+", span))
-            assert named <= known, f"{page.name}: {span}"
+            assert named <= known, f"{name_of(page)}: {span}"
 
 
 def test_every_script_that_a_page_names_is_there() -> None:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for path in re.findall(r"\b((?:benchmarks|results|tests|examples)/[\w/-]+\.\w+)", text):
-            assert (ROOT / path).exists(), f"{page.name}: {path}"
+            assert (ROOT / path).exists(), f"{name_of(page)}: {path}"
 
 
 def every_command(group: Any) -> Iterator[Any]:

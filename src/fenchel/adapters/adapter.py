@@ -29,6 +29,17 @@ class Adapter(nn.Module):
     The user's model, `adapter.model`, is never modified: what moves lives in `adapter.state`.
     `train()` and `eval()` change nothing; `freeze()`, `resume()` and `disable()` do. `session()` gives
     further streams on the same network, each with a state of its own.
+
+    >>> import fenchel
+    >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    >>> adapted = fenchel.adapt(network, trained_with="cross-entropy")
+    >>> adapted(torch.randn(32, 4)).shape
+    torch.Size([32, 3])
+    >>> adapted.freeze()
+    >>> saved = adapted.state_dict()
+    >>> adapted.reset()
+    >>> adapted.load_state_dict(saved)
+    <All keys matched successfully>
     """
 
     model: nn.Module

@@ -13,7 +13,16 @@ SMALL_BATCH = 16
 
 
 class AdaptationWarning(UserWarning):
-    """Adaptation goes on, but the set-up is likely to hurt."""
+    """Adaptation goes on, but the set-up is likely to hurt.
+
+    >>> import fenchel
+    >>> network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always", AdaptationWarning)
+    ...     _ = fenchel.adapt(network, trained_with="cross-entropy", method="entropy")(torch.randn(4, 4))
+    >>> print(said[0].message)
+    a batch of 4 gives noisy batch statistics (fewer than 16 samples). Use larger batches, ...
+    """
 
 
 class UnboundedObjectiveWarning(AdaptationWarning):

@@ -13,7 +13,17 @@ Mode = Literal["adapting", "frozen", "disabled", "unloaded"]
 
 @dataclass(frozen=True)
 class Health:
-    """Counts of what happened in a stream so far."""
+    """Counts of what happened in a stream so far.
+
+    >>> import fenchel, torch
+    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+    >>> adapted = fenchel.adapt(network, trained_with="cross-entropy")
+    >>> for batch in torch.randn(3, 32, 4):
+    ...     _ = adapted(batch)
+    >>> health = adapted.health()
+    >>> health.batches, health.samples, health.updates, health.verdict
+    (3, 96, 3, 'healthy')
+    """
 
     batches: int
     samples: int

@@ -48,7 +48,16 @@ class _NamedOptimizer(Optimizer):
 @final
 @dataclass(frozen=True, kw_only=True)
 class SGD(_NamedOptimizer):
-    """Stochastic gradient descent with momentum, Nesterov's by default."""
+    """Stochastic gradient descent with momentum, Nesterov's by default.
+
+    >>> import fenchel
+    >>> network = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    >>> adapted = fenchel.adapt(
+    ...     network, trained_with="cross-entropy", optimizer=SGD(learning_rate=1e-2, nesterov=False)
+    ... )
+    >>> adapted.settings.optimizer
+    SGD(learning_rate=0.01, momentum=0.9, nesterov=False)
+    """
 
     momentum: float = 0.9
     nesterov: bool = True
@@ -73,7 +82,14 @@ class SGD(_NamedOptimizer):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Adam(_NamedOptimizer):
-    """Adam with bias correction."""
+    """Adam with bias correction.
+
+    >>> import fenchel
+    >>> network = torch.nn.Sequential(torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    >>> adapted = fenchel.adapt(network, trained_with="cross-entropy", optimizer=Adam())
+    >>> adapted.settings.optimizer
+    Adam(learning_rate=0.001, betas=(0.9, 0.999), epsilon=1e-08)
+    """
 
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8

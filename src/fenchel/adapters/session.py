@@ -74,6 +74,15 @@ class Session:
     Sessions share the weights and nothing else: each has its own moving parameters, statistics, optimiser
     and memory, and is saved, restored, reset and frozen by itself. Threads may run several sessions at
     once; the batches of one session go one after the other.
+
+    >>> import fenchel
+    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+    >>> adapted = fenchel.adapt(network, trained_with="cross-entropy")
+    >>> north, south = adapted.session(), adapted.session()
+    >>> _ = north(torch.randn(32, 4))
+    >>> north.freeze()
+    >>> north.health().mode, south.health().batches
+    ('frozen', 0)
     """
 
     def __init__(self, owner: Owner, on_batch: OnBatch | None = None) -> None:

@@ -38,6 +38,9 @@ class HarmWarning(AdaptationWarning):
         reason: why, in a sentence.
         batch: the number of the batch in its stream, from 0.
         action: what was done about it; empty for nothing.
+
+    >>> print(HarmWarning("suspect", "the predictions gather in fewer classes", 7, "pulled back"))
+    suspect at batch 7: the predictions gather in fewer classes. The adapter drew its parameters ...
     """
 
     def __init__(self, verdict: Verdict, reason: str, batch: int, action: Action) -> None:
@@ -65,6 +68,14 @@ class Report:
         signals: by name, as `fenchel adapt --log` writes them; `source_...` and `unmoved_...` where the batch
             was compared, with the `agreement` between adapter and source.
         action: what was done.
+
+    >>> import fenchel
+    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+    >>> reports = []
+    >>> adapted = fenchel.adapt(network, trained_with="cross-entropy", on_batch=reports.append)
+    >>> _ = adapted(torch.randn(32, 4))
+    >>> reports[0].batch, reports[0].verdict, "entropy" in reports[0].signals
+    (0, 'healthy', True)
     """
 
     batch: int

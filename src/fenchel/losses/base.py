@@ -28,6 +28,16 @@ class Loss(ABC):
 
     A subclass writes `f` and `g`; that is enough. Where closed forms exist it overrides `_label`
     and `_conjugate` as well, which the tests then hold against the derived ones.
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Doubled(Loss):
+    ...     '''Twice the cross-entropy.'''
+    ...     def f(self, h):
+    ...         return 2 * h.logsumexp(-1)
+    ...     def g(self, h):
+    ...         return 2 * h
+    >>> Doubled().label(torch.tensor([[2.0, 0.0, 0.0]]))
+    tensor([[0.7870, 0.1065, 0.1065]])
     """
 
     name: ClassVar[str]

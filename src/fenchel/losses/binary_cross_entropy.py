@@ -20,6 +20,12 @@ class BinaryCrossEntropy(Loss):
     """L = sum_k softplus(h_k) - y_k h_k, so f = sum softplus and g = identity.
 
     The label is sigmoid(h), the objective the sum of the binary entropies.
+
+    >>> import torch
+    >>> BinaryCrossEntropy().label(torch.tensor([2.0, 0.0, -2.0]))
+    tensor([0.8808, 0.5000, 0.1192])
+    >>> BinaryCrossEntropy().conjugate(torch.tensor([2.0, 0.0, -2.0]))
+    tensor(1.4238)
     """
 
     labels: ClassVar[LabelSpace] = YesOrNo()

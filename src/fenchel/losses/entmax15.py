@@ -22,6 +22,9 @@ class Entmax15(Loss):
     tau such that it sums to one, the objective -Omega(label).
 
     Reference: Peters, Niculae and Martins, "Sparse Sequence-to-Sequence Models", ACL 2019.
+
+    >>> Entmax15().label(torch.tensor([0.5, 0.0, -2.0]))
+    tensor([0.6740, 0.3260, 0.0000])
     """
 
     def f(self, h: Tensor) -> Tensor:

@@ -21,6 +21,12 @@ class ExponentialLoss(Loss):
     """L = exp(-y h) for y in {-1, +1}, so f = cosh and g = sinh; one score on the last axis.
 
     The label is tanh(h) and the objective 1/cosh(h), each in a form that does not overflow.
+
+    >>> h = torch.tensor([[0.5], [-2.0]])
+    >>> ExponentialLoss().label(h).squeeze(-1)
+    tensor([ 0.4621, -0.9640])
+    >>> ExponentialLoss().conjugate(h)
+    tensor([0.8868, 0.2658])
     """
 
     labels: ClassVar[LabelSpace] = Signed()

@@ -24,6 +24,9 @@ class FocalLoss(TrueClassLoss):
     The label is 1 / ((1-z)^gamma / z - gamma (1-z)^(gamma-1) log z), normalised.
 
     Reference: Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017.
+
+    >>> FocalLoss(gamma=2.0).label(torch.tensor([2.0, 0.0, 0.0]))
+    tensor([0.9730, 0.0135, 0.0135])
     """
 
     gamma: float = 2.0

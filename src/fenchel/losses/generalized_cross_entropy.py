@@ -22,6 +22,10 @@ class GeneralizedCrossEntropy(TrueClassLoss):
     label is uniform and the objective constant: good for robust training, useless to adapt with.
 
     Reference: Zhang and Sabuncu, "Generalized Cross Entropy Loss", NeurIPS 2018.
+
+    >>> import torch
+    >>> GeneralizedCrossEntropy(q=0.7).label(torch.tensor([2.0, 0.0, 0.0]))
+    tensor([0.4767, 0.2616, 0.2616])
     """
 
     q: float = 0.7

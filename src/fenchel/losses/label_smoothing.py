@@ -19,6 +19,10 @@ class LabelSmoothing(Loss):
 
     The label is (z - s/C) / (1-s), which undoes the smoothing (and may leave [0, 1]); the objective
     is the softmax entropy.
+
+    >>> import torch
+    >>> LabelSmoothing(smoothing=0.3).label(torch.tensor([2.0, 0.0, 0.0]))
+    tensor([0.9814, 0.0093, 0.0093])
     """
 
     smoothing: float = 0.1

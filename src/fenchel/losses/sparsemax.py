@@ -22,6 +22,9 @@ class Sparsemax(Loss):
     onto the simplex, the objective -1/2 ||label||^2.
 
     Reference: Martins and Astudillo, "From Softmax to Sparsemax", ICML 2016.
+
+    >>> Sparsemax().label(torch.tensor([0.5, 0.0, -2.0]))
+    tensor([0.7500, 0.2500, 0.0000])
     """
 
     def f(self, h: Tensor) -> Tensor:

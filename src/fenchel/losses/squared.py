@@ -18,6 +18,10 @@ class SquaredLoss(Loss):
     """L = 1/2 ||h - y||^2, so f = 1/2 ||h||^2 and g = identity; 1/2 ||y||^2 is a term in y alone.
 
     The label is h itself and the objective -1/2 ||h||^2: push the scores away from zero, without end.
+
+    >>> import torch
+    >>> SquaredLoss().conjugate(torch.tensor([2.0, 0.0, 1.0]))
+    tensor(-2.5000)
     """
 
     objective_is_bounded: ClassVar[bool] = False

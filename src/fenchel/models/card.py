@@ -10,6 +10,26 @@ from fenchel.files import write_atomically
 from fenchel.models.checkpoint import FILE_NAME, load_checkpoint, read_metadata
 from fenchel.models.zoo import SUFFIX
 
+_FOR = """For experiments with test-time adaptation on two cores, and for examples and tests. It is a small
+network that was trained for a short time: do not use it where a wrong class has consequences, and do not
+take its error for that of its architecture. It knows its {classes} classes and nothing else: every image
+gets one of them. Errors under shifts, with and without adaptation, are in
+[the results](../docs/results.md)."""
+
+_DATA = {
+    "cifar10": """CIFAR-10 (Krizhevsky, 2009): 50,000 training and 10,000 test photographs of 32 x 32
+pixels, in ten classes of equal size. They were collected from the web through search engines, as part of 80
+Million Tiny Images, and labelled by paid students. That larger collection was withdrawn in 2020, because it
+held offensive labels and images; the ten classes here are animals and vehicles. Photographers were not
+asked, no licence is stated, and some test images are near copies of training images. `fenchel` does not
+distribute the images.""",
+    "svhn": """SVHN (Netzer et al., 2011): 73,257 training and 26,032 test digits of 32 x 32 pixels, cut out
+of house numbers in Google Street View and labelled by workers of Amazon Mechanical Turk. Classes are not of
+equal size: 1 is the commonest. Neighbouring digits are visible in most images. The authors allow
+non-commercial use. `fenchel` does not distribute the images.""",
+}
+"""What is to be known of the training data of networks that are published."""
+
 _HEADINGS = {"test_accuracy": "test accuracy", "test_loss": "test loss"}
 
 
@@ -34,14 +54,16 @@ def card(path: str | Path) -> str:
     }
     rows = "".join(f"| {key} | {value} |\n" for key, value in facts.items() if value is not None)
     settings = "".join(f"| {key} | {value} |\n" for key, value in recipe.items())
-    return (
-        f"# {name}\n\n"
-        "Takes images in [0, 1]; the test images decided nothing about it.\n\n"
-        f"| | |\n|---|---|\n{rows}\n"
-        f"## Recipe\n\n| | |\n|---|---|\n{settings}\n"
-        "## Use\n\n"
-        f'```python\nimport fenchel\n\nadapted = fenchel.adapt("zoo:{name}")\n```\n'
-    )
+    parts = [
+        f"# {name}",
+        "Takes images in [0, 1]; the test images decided nothing about it.",
+        f"| | |\n|---|---|\n{rows}",
+        f"## What it is for, and what not\n\n{_FOR.format(classes=len(metadata.classes))}",
+        *([f"## Data statement\n\n{_DATA[metadata.data]}"] if metadata.data in _DATA else []),
+        f"## Recipe\n\n| | |\n|---|---|\n{settings}",
+        f'## Use\n\n```python\nimport fenchel\n\nadapted = fenchel.adapt("zoo:{name}")\n```',
+    ]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
 def publish(run: str | Path, name: str, folder: Path) -> Path:

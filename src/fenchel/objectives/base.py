@@ -23,6 +23,15 @@ class Objective(Configurable, ABC):
     It sees `logits / temperature` everywhere, in labels and thresholds too; predictions do not.
     A subclass writes `value`, and `weight` if samples count differently. Registered under a name, it
     is a method by itself: its fields are the method's options.
+
+    >>> @dataclass(frozen=True)
+    ... class Margin(Objective):
+    ...     '''Push the two likeliest classes apart.'''
+    ...     def value(self, h):
+    ...         first, second = h.topk(2, dim=-1).values.unbind(-1)
+    ...         return second - first
+    >>> Margin(temperature=2.0)(torch.tensor([[3.0, 1.0, 0.0]]))
+    tensor([-1.])
     """
 
     cost: ClassVar[Cost | None] = ONE_STEP

@@ -23,7 +23,12 @@ ENTROPIES: dict[str, Loss] = {"softmax": CrossEntropy(), "sigmoid": BinaryCrossE
 @register("entropy")
 @dataclass(frozen=True)
 class Entropy(Objective):
-    """The entropy of the prediction (TENT): of softmax(h), or of sigmoid(h) summed over the scores."""
+    """The entropy of the prediction (TENT): of softmax(h), or of sigmoid(h) summed over the scores.
+
+    >>> import torch
+    >>> Entropy()(torch.tensor([[2.0, 0.0, 0.0], [9.0, 0.0, 0.0]]))
+    tensor([0.6656, 0.0025])
+    """
 
     paper: ClassVar[str] = (
         'Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021, '
@@ -58,7 +63,12 @@ class Entropy(Objective):
 @register("scaled-entropy")
 @dataclass(frozen=True)
 class ScaledEntropy(Objective):
-    """alpha H(softmax(h / temperature)) - offset: the shape fitted to learned objectives."""
+    """alpha H(softmax(h / temperature)) - offset: the shape fitted to learned objectives.
+
+    >>> import torch
+    >>> ScaledEntropy(alpha=2.0, temperature=3.0)(torch.tensor([[3.0, 0.0, 0.0]]))
+    tensor([1.9507])
+    """
 
     alpha: float = 1.0
     offset: float = 0.0

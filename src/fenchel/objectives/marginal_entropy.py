@@ -30,6 +30,10 @@ class MarginalEntropy(Objective, KnowsPixels):
     Each view has a forward pass of its own; the clean input serves the prediction only. AugMix works on
     pixel values, so the objective must know where they lie: `input_range=(low, high)` for images such
     as (0, 1), or the `mean` and `std` by which images in [0, 1] were normalised before the model.
+
+    >>> objective = MarginalEntropy(views=2, input_range=(0, 1))
+    >>> objective(torch.tensor([[[2.0, 0.0]], [[0.0, 2.0]]]))  # two views of one image that disagree
+    tensor([0.6931])
     """
 
     cost: ClassVar[Cost | None] = Cost(forward="1 + views", backward="views")

@@ -23,6 +23,10 @@ class Conjugate(Objective):
     """The training loss at its conjugate label, the one that makes the prediction optimal.
 
     For `CrossEntropy()` this is the softmax entropy, hence TENT.
+
+    >>> import fenchel
+    >>> Conjugate(fenchel.PolyLoss(epsilon=6.0))(torch.tensor([[2.0, 0.0, 0.0]]))
+    tensor([4.4729])
     """
 
     paper: ClassVar[str] = (
@@ -58,7 +62,12 @@ class Conjugate(Objective):
 @register("soft")
 @dataclass(frozen=True)
 class SoftPseudoLabel(Objective):
-    """The training loss at the model's own probabilities. The gradient flows through them."""
+    """The training loss at the model's own probabilities. The gradient flows through them.
+
+    >>> import fenchel
+    >>> SoftPseudoLabel(fenchel.PolyLoss(epsilon=6.0))(torch.tensor([[2.0, 0.0, 0.0]]))
+    tensor([2.8134])
+    """
 
     loss: Loss
 
@@ -73,6 +82,12 @@ class HardPseudoLabel(Objective):
     """The training loss at the most likely label, where the confidence is above a threshold.
 
     Strictly above; `threshold=None` keeps every sample. A batch with none above it takes no step.
+
+    >>> import fenchel
+    >>> objective = HardPseudoLabel(fenchel.CrossEntropy(), threshold=0.75)
+    >>> h = torch.tensor([[2.0, 0.0, 0.0], [0.1, 0.0, 0.0]])
+    >>> objective(h), objective.weights(h)
+    (tensor([0.2395, 1.0331]), tensor([1., 0.]))
     """
 
     loss: Loss

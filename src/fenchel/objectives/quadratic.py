@@ -15,7 +15,12 @@ from fenchel.objectives.base import Objective
 @register("quadratic")
 @dataclass(frozen=True)
 class Quadratic(Objective):
-    """sum_k (a h_k^2 + offset). With a = -1/2 it is the conjugate objective of the squared loss."""
+    """sum_k (a h_k^2 + offset). With a = -1/2 it is the conjugate objective of the squared loss.
+
+    >>> import torch
+    >>> Quadratic(a=-0.5)(torch.tensor([[2.0, 0.0, 1.0]]))
+    tensor([-2.5000])
+    """
 
     a: float = -0.5
     offset: float = 0.0

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 @register("robust")
 @dataclass(frozen=True)
 class RobustPseudoLabel(Objective):
-    """Generalised cross-entropy (q) at the most likely class, for every sample."""
+    """Generalised cross-entropy (q) at the most likely class, for every sample.
+
+    >>> import torch
+    >>> RobustPseudoLabel(q=0.8)(torch.tensor([[2.0, 0.0, 0.0]]))
+    tensor([0.2180])
+    """
 
     paper: ClassVar[str] = (
         'Rusak et al., "If your data distribution shifts, use self-learning", TMLR 2022, arXiv 2104.12928'
