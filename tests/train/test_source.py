@@ -323,7 +323,7 @@ def test_networks_of_another_normalisation_may_begin_with_them(tmp_path):
         torch.testing.assert_close(value, theirs[name])
     other = build("resnet26", classes=4)
     before = copy.deepcopy(other.state_dict())
-    with pytest.raises(ValueError, match="of another shape: .*fc"):
+    with pytest.raises(ValueError, match=r"of another shape: .*fc"):
         load_parameters(other, file)
     for name, value in other.state_dict().items():
         torch.testing.assert_close(value, before[name])

@@ -39,8 +39,8 @@ class Protected(EntropyMethod):
 
         theta <- source + (1 - pull) (theta - source) + step
 
-    Batches of n samples, fewer than `full`, move and are pulled by (n / full)² of that: so many more of them come
-    per image, and the gradient of few samples is mostly noise.
+    Batches of n samples, fewer than `full`, move and are pulled by (n / full)² of that: more of them come per
+    image, and the gradient of few samples is mostly noise.
 
     Where statistics suit the batch and show that the stream is still the source's, steps are shorter, down to
     none: what the network was trained on needs no adapting. The parameters never leave the ball of radius
