@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 
@@ -153,6 +155,27 @@ def test_reading_sees_what_is_written_meanwhile(store, plan):
         assert len(list(reader.records())) == 1
         with pytest.raises(OSError, match="readonly"):
             reader.add_record(done(plan.jobs[1].cell))
+
+
+LOOK = """
+import sqlite3, sys
+print(len(sqlite3.connect(sys.argv[1]).execute("SELECT * FROM records").fetchall()))
+"""
+
+
+def seen_by_another_process(path) -> int:
+    command = [sys.executable, "-c", LOOK, str(path)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_another_process_may_look_at_any_time_and_takes_nothing_away(store, plan):
+    """It must see that the store is in use: the last to close it removes the log, with what is in it."""
+    with Store(store.path):  # a second connection of this process
+        for count, job in enumerate(plan.jobs[:3], start=1):
+            store.add_record(done(job.cell))
+            assert seen_by_another_process(store.path) == count
+    store.add_record(done(plan.jobs[3].cell))
+    assert seen_by_another_process(store.path) == 4
 
 
 def test_reading_a_store_that_is_not_there_makes_none(tmp_path):

@@ -74,10 +74,11 @@ def make_database(path: Path) -> None:
 
 
 def open_database(path: Path, *, readonly: bool) -> sqlite3.Connection:
-    """A connection to an existing store, after a look at its pages."""
-    with path.open("rb") as file:
-        if not file.read(16).startswith(b"SQLite format 3\0"):
-            raise damaged(path, "it does not begin like one")
+    """A connection to an existing store, after a look at its pages.
+
+    Nothing but SQLite opens the file: to close it again would take the locks of every connection in this
+    process, and another process would believe that nobody writes.
+    """
     mode = "rw"
     if readonly:
         # SQLite keeps an index of the log beside the file; where it cannot, nobody writes either.

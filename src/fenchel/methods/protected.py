@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MEAN = "mean_prediction"
+UNSHOWN = 0.25
+"""The share of a step where nothing shows whether the stream has moved."""
 
 
 @final
@@ -43,7 +45,8 @@ class Protected(EntropyMethod):
     image, and the gradient of few samples is mostly noise.
 
     Where statistics suit the batch and show that the stream is still the source's, steps are shorter, down to
-    none: what the network was trained on needs no adapting. The parameters never leave the ball of radius
+    none: what the network was trained on needs no adapting. Where nothing shows whether it is, as in networks
+    without batch normalisation, they are a quarter as long. The parameters never leave the ball of radius
     longest / pull around the source, whatever the rate.
     """
 
@@ -127,8 +130,7 @@ class Protected(EntropyMethod):
         old, new, source = before.parameters, after.parameters, passes.source
         length = _length([new[name] - old[name] for name in old])
         longest = share * self.longest * _length(list(source.values()))
-        if passes.moved is not None:
-            longest = longest * passes.moved.to(longest.dtype)
+        longest = longest * (UNSHOWN if passes.moved is None else passes.moved.to(longest.dtype))
         factor = (longest / length.clamp_min(1e-30)).clamp(max=1)
         return {
             name: torch.lerp(value, source[name], share * self.pull)
