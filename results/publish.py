@@ -1,4 +1,4 @@
-"""The published results: `docs/results.md` and the README's headline, from the CSV files in this folder.
+"""The published results: `docs/results.md` and parts of other pages, from the CSV files in this folder.
 
     python results/publish.py collect reproduce    # take over what `fenchel reproduce` left there
     python results/publish.py                      # the same as `make results`
@@ -26,7 +26,8 @@ from fenchel.files import write_atomically
 
 ROOT = HERE.parent
 DOCS = ROOT / "docs"
-HEADLINE = re.compile(r"(<!-- headline[^>]*-->\n).*?(<!-- end of headline -->)", re.DOTALL)
+PART = re.compile(r"(<!-- (\w+): written by[^>]*-->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+"""A part of a page, made of the template of its name."""
 
 
 def render(template: str) -> str:
@@ -73,12 +74,19 @@ def render(template: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page that is made from the results, by its file."""
-    readme = ROOT / "README.md"
-    headline = render("headline.md")
-    text = HEADLINE.sub(
-        lambda found: f"{found[1]}{headline}{found[2]}", readme.read_text(encoding="utf-8")
+    with_parts = (ROOT / "README.md", DOCS / "safety.md")
+    return {
+        DOCS / "results.md": render("results.md"),
+        **{file: filled(file) for file in with_parts},
+    }
+
+
+def filled(file: Path) -> str:
+    """A page whose parts are made of the results, the rest as it is."""
+    return PART.sub(
+        lambda found: f"{found[1]}{render(f'{found[2]}.md')}{found[3]}",
+        file.read_text(encoding="utf-8"),
     )
-    return {DOCS / "results.md": render("results.md"), readme: text}
 
 
 def main() -> None:

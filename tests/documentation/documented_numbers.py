@@ -17,7 +17,7 @@ from typing import Any
 from documented_text import FENCED, INDENTED, PAGES, ROOT
 
 GENERATED = re.compile(
-    r"<!-- headline.*?<!-- end of headline -->|<!-- measured: .*?<!-- end -->|\{\{.*?\}\}|\{%.*?%\}",
+    r"<!-- \w+: written by.*?<!-- end of \w+ -->|<!-- measured: .*?<!-- end -->|\{\{.*?\}\}|\{%.*?%\}",
     re.DOTALL,
 )
 NO_PROSE = re.compile(r"`[^`]*`|\]\([^)]*\)")
