@@ -221,7 +221,7 @@ def test_every_session_has_a_detector_of_its_own():
     for x in stream(2):
         adapted(x)
     other = adapted.session()
-    for x in stream(3):
+    for x in stream(6):
         other(x)
     assert len(alarm.values) == 2
     assert (adapted.health().drifts, other.health().drifts) == (0, 1)

@@ -108,7 +108,7 @@ def test_a_run_goes_on_under_its_own_options_alone(digits: Any, command: Any) ->
     command(*digits.call("flat"))
     command(*digits.call("flat", "--learning-rate", "0.5", "--resume"))
     assert command.code == 2
-    assert "--learning-rate is 0.5 and was 0.001" in command.err
+    assert "--learning-rate is 0.5 and was 0.01" in command.err
     assert "--force" in command.err
     command(*digits.call("flat", "--resume", "--force"))
     assert command.code == 2
