@@ -45,7 +45,11 @@ def peers(title: str) -> str:
     """Streams by the field's methods for one network; nothing where none was run."""
     rows = [row for row in _rows() if row.network.title == title]
     columns = [column for column in hostile_table().columns if column.peer]
-    if not _network(title).peers:
+    if not any(
+        column.name in row.numbers and row.numbers[column.name].errors
+        for row in rows
+        for column in columns
+    ):
         return ""
     entries = tuple(
         (TableEntry(row.row.title), *(_peer(row, column.name) for column in columns))
@@ -78,7 +82,20 @@ def _network(title: str) -> Network:
 
 
 def _markdown(layout: Layout) -> str:
-    return to_markdown(layout).rstrip() + "\n"
+    """The table without the columns and rows of which nothing was run yet."""
+    empty = ("", "-")
+    kept = [
+        place
+        for place in range(len(layout.headings))
+        if any(row[place].text not in empty for row in layout.rows)
+    ]
+    rows = tuple(
+        tuple(row[place] for place in kept)
+        for row in layout.rows
+        if any(entry.text not in empty for entry in row[1:])
+    )
+    headings = tuple(layout.headings[place] for place in kept)
+    return to_markdown(Layout(layout.caption, headings, rows)).rstrip() + "\n"
 
 
 @cache
