@@ -75,7 +75,7 @@ def test_ranks_equal_one_process(outcome: Outcome, size: int, case: str) -> None
 @pytest.mark.parametrize("case", CASES)
 def test_the_streams_that_are_compared_move_something(outcome: Outcome, case: str) -> None:
     found = outcome(2)[0][case]
-    assert found["moved"] > 1e-3
+    assert found["moved"] > 1e-5  # far beyond what is taken for equal
     assert found["health"]["updates"] > 5  # eta keeps no sample of many batches
 
 

@@ -41,7 +41,12 @@ def with_another_digit(text: str, number: str) -> str:
 
 def test_the_pages_are_byte_for_byte_what_their_cells_make_of_them() -> None:
     pages = generated()
-    assert {page.name for page in pages} == {"results.md", "README.md", "performance.md"}
+    assert {page.name for page in pages} == {
+        "results.md",
+        "README.md",
+        "performance.md",
+        "safety.md",
+    }
     for page, text in pages.items():
         command = "make bench" if page.name == "performance.md" else "make results"
         assert page.read_bytes() == text.encode(), f"{page.name} is not what `{command}` writes"
@@ -61,22 +66,28 @@ def test_every_bound_number_is_on_a_page_that_is_read() -> None:
     assert {typed.page for typed in BOUND} <= typed_pages().keys()
 
 
-@pytest.mark.parametrize("name", ["results.md", "README.md", "performance.md"])
+@pytest.mark.parametrize("name", ["results.md", "README.md", "performance.md", "safety.md"])
 def test_one_digit_changed_in_a_copy_of_a_page_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, publish = script(BENCHMARKS, "page"), script(RESULTS, "publish")
     original = ROOT / name if name == "README.md" else ROOT / "docs" / name
     text = original.read_text(encoding="utf-8")
-    number = {"results.md": "27.97", "README.md": "27.97", "performance.md": "0.876"}[name]
+    number = {
+        "results.md": "27.97",
+        "README.md": "27.97",
+        "performance.md": "0.876",
+        "safety.md": "33.5",
+    }[name]
     copy = tmp_path / original.relative_to(ROOT)
-    copy.parent.mkdir(exist_ok=True)
+    (tmp_path / "docs").mkdir()
+    for other in ("README.md", "docs/safety.md"):
+        (tmp_path / other).touch()
     copy.write_text(with_another_digit(text, number), encoding="utf-8")
     if name == "performance.md":
         numbers, errors = page.read_results(BENCHMARKS / "results"), RESULTS / "less-work.csv"
         made = page.filled(copy.read_text(encoding="utf-8"), numbers, page.errors(errors))
     else:
-        (tmp_path / "README.md").touch()
         monkeypatch.setattr(publish, "ROOT", tmp_path)
         monkeypatch.setattr(publish, "DOCS", tmp_path / "docs")
         made = publish.pages()[copy]
