@@ -19,6 +19,7 @@ from fenchel.paper.hostile_numbers import (
     hostile_rows,
     summary,
 )
+from fenchel.paper.hostile_verdicts import WatchedRun, verdicts_csv, verdicts_layout, watched_runs
 from fenchel.report.layout import Layout, TableEntry, to_markdown
 
 NAME = "hostile"
@@ -26,8 +27,10 @@ CELLS = HERE / f"cells-{NAME}.csv"
 
 
 def hostile_tables() -> dict[str, str]:
-    """The CSV file of the table, by its name; none before its cells are published."""
-    return {f"{NAME}.csv": hostile_csv(_rows())} if CELLS.is_file() else {}
+    """The CSV files of the table, by name; none before its cells are published."""
+    if not CELLS.is_file():
+        return {}
+    return {f"{NAME}.csv": hostile_csv(_rows()), f"{NAME}-verdicts.csv": verdicts_csv(_runs())}
 
 
 def networks() -> list[str]:
@@ -69,6 +72,11 @@ def verdicts() -> list[str]:
     return summary(_rows())
 
 
+def noticed() -> str:
+    """How many runs collapsed, and of how many of them somebody was told."""
+    return _markdown(verdicts_layout(_runs(), hostile_table(), ""))
+
+
 def _peer(row: HostileRow, name: str) -> TableEntry:
     number = row.numbers.get(name)
     if number is None or not number.errors:
@@ -100,12 +108,22 @@ def _markdown(layout: Layout) -> str:
 
 @cache
 def _rows() -> tuple[HostileRow, ...]:
-    published = read_cells(CELLS)
-    return hostile_rows(hostile_table(), lambda place: _records_of(place, published))
+    return hostile_rows(hostile_table(), _records_of)
 
 
-def _records_of(place: Place, published: Published) -> Sequence[Record]:
+@cache
+def _runs() -> tuple[WatchedRun, ...]:
+    return watched_runs(hostile_table(), _records_of)
+
+
+@cache
+def _published() -> Published:
+    return read_cells(CELLS)
+
+
+def _records_of(place: Place) -> Sequence[Record]:
     """The published cells behind one number, one per seed."""
+    published = _published()
     title, stream, column = place
     network, scale = _network(title), PRESETS[NAME].scales[SCALE]
     (row,) = (row for row in hostile_table().rows if row.title == stream)

@@ -51,6 +51,7 @@ def render(template: str) -> str:
         "hostile_peers": hostile.peers,
         "hostile_number": hostile.number_of,
         "hostile_verdicts": hostile.verdicts,
+        "hostile_noticed": hostile.noticed,
         "ours": lambda *place: number(row_of(*place), "ours"),
         "paper": lambda *place: number(row_of(*place), "paper"),
         "apart": reading.apart,

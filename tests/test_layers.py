@@ -21,6 +21,7 @@ LAYERS = (
     ("adapters",),
     ("methods",),
     ("api", "streams"),
+    ("calibration",),
     ("predict",),
     ("train",),
     ("bench",),
@@ -34,7 +35,17 @@ HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 # What adapts sees tensors alone: no data set, no network of ours.
 WITHOUT_DATA_AND_MODELS = ("objectives", "adapters", "methods")
 # The package itself gathers the public names of these.
-PUBLIC = ("_version", "plugins", "names", "losses", "objectives", "adapters", "api", "streams")
+PUBLIC = (
+    "_version",
+    "plugins",
+    "names",
+    "losses",
+    "objectives",
+    "adapters",
+    "api",
+    "streams",
+    "calibration",
+)
 
 
 def modules(root: Path) -> dict[str, Path]:

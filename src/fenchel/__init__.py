@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         online,
     )
     from fenchel.api import adapt
+    from fenchel.calibration import Calibration, calibrate
     from fenchel.losses import (
         BinaryCrossEntropy,
         CrossEntropy,
@@ -63,6 +64,7 @@ __all__ = [
     "AdaptationWarning",
     "Adapter",
     "BinaryCrossEntropy",
+    "Calibration",
     "Conjugate",
     "CrossEntropy",
     "Entmax15",
@@ -92,6 +94,7 @@ __all__ = [
     "Streams",
     "__version__",
     "adapt",
+    "calibrate",
     "derive",
     "load_plugin",
     "online",
@@ -112,6 +115,7 @@ _HOMES = {
         "online",
     ),
     "fenchel.api": ("adapt",),
+    "fenchel.calibration": ("Calibration", "calibrate"),
     "fenchel.losses": (
         "BinaryCrossEntropy",
         "CrossEntropy",
@@ -150,6 +154,7 @@ _PACKAGES = (
     "adapters",
     "api",
     "bench",
+    "calibration",
     "data",
     "demo",
     "losses",

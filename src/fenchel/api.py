@@ -28,13 +28,16 @@ from fenchel.adapters import (
 from fenchel.adapters.core import Core, Protect
 from fenchel.adapters.group import Group
 from fenchel.adapters.guards import check_model
+from fenchel.adapters.monitor import THRESHOLDS
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.outputs import Where
 from fenchel.adapters.parameters import Selection
 from fenchel.adapters.watch import OnBatch, OnVerdict
 from fenchel.losses import Loss, parse
 from fenchel.methods.bn_alpha import BatchAlpha
+from fenchel.methods.calibrated import Calibration
 from fenchel.methods.choosing import Choice
+from fenchel.methods.side_by_side import SideBySide
 from fenchel.methods.unmoved import BatchStatistics
 from fenchel.names import unknown
 from fenchel.objectives import Objective
@@ -70,9 +73,9 @@ def adapt(
     trained_with: Loss | str | nn.Module | Callable[..., Tensor] | None = None,
     method: str | Method | type[Method] | None = None,
     objective: Objective | str | None = None,
-    settings: str | None = None,
+    settings: str | Path | Calibration | None = None,
     optimizer: OptimizerChoice | None = None,
-    learning_rate: float | None = None,
+    learning_rate: float | Literal["auto"] | None = None,
     temperature: float | None = None,
     steps: int = 1,
     predict: Literal["after", "before"] | None = None,
@@ -108,11 +111,13 @@ def adapt(
     objective: instead of a method, an objective of your own to follow. With a method that has an objective
         inside (`eta`, `sar`, ...), that objective or its name: `"conjugate"` of the training loss by
         default, `"entropy"` for the published form.
-    settings: the name of a data set (`"cifar10"`, `"imagenet"`) for which the method's authors published
-        their settings. What is given explicitly wins.
+    settings: what `fenchel.calibrate` found for the model, or its file; or the name of a data set
+        (`"cifar10"`, `"imagenet"`) for which the method's authors published their settings. What is given
+        explicitly wins. A checkpoint's calibration is found by itself.
     optimizer: `sgd` (momentum 0.9, Nesterov), `adam`, a class of torch.optim, or a callable from
         parameters to a torch.optim optimiser, which then brings its own learning rate.
-    learning_rate: the learning rate of the optimiser; 1e-3 by default.
+    learning_rate: the learning rate of the optimiser; 1e-3 by default. `"auto"`: three multiples of it side
+        by side, of which the one whose predictions look best answers; three times the passes.
     temperature: the objective is computed on logits / temperature; predictions are not. By default
         the objective's own temperature, which is 1 unless it says otherwise.
     predict: `after` the update on the same batch (a second forward), or `before` it. By default as the
@@ -154,18 +159,24 @@ def adapt(
     >>> adapted(torch.randn(32, 4)).shape
     torch.Size([32, 3])
     """
+    found = None
     if not isinstance(model, nn.Module):
-        network, trained_with = _opened(model, trained_with)
+        network, trained_with, found = _opened(model, trained_with)
     else:
         network = model
     check_model(network)
-    loss = _as_loss(_catalogued(network) if trained_with == "auto" else trained_with)
+    loss = as_loss(_catalogued(network) if trained_with == "auto" else trained_with)
     if protect is None:
         protect = "auto" if method is None and objective is None else False
     if protect == "auto" and method is None and objective is None:
         method = "protected"
-    choice = Choice.of(method, objective, settings, options)
-    chosen = choice.made(loss, temperature, _known_input_range(network))
+    calibration = _calibration(settings) or (
+        found if settings is None and method == "protected" else None
+    )
+    choice = Choice.of(method, objective, calibration or settings, options)
+    chosen = choice.made(loss, temperature, known_input_range(network))
+    if learning_rate == "auto":
+        chosen, learning_rate = SideBySide(inner=chosen, loss=loss), None
     chosen.check()
     if isinstance(chosen, BatchStatistics | BatchAlpha) and not batch_norm_layers(network):
         name = choice.name or type(chosen).__name__
@@ -187,6 +198,7 @@ def adapt(
         method=chosen,
         protect=protect,
         loss=loss,
+        thresholds=THRESHOLDS if calibration is None else calibration.thresholds,
         correct_output=correct_output,
         on_batch=on_batch,
         on_verdict=on_verdict,
@@ -238,18 +250,32 @@ def _with_source_data(network: nn.Module, settings: Settings, images: Tensor | N
     return settings
 
 
-def _opened(model: Checkpoint | str | Path, trained_with: Any) -> tuple[nn.Module, Any]:
-    """The network of a checkpoint, and the loss it was trained with unless another one is given."""
+def _opened(
+    model: Checkpoint | str | Path, trained_with: Any
+) -> tuple[nn.Module, Any, Calibration | None]:
+    """The network of a checkpoint, the loss it was trained with unless another one is given, and the
+    calibration that lies beside its file."""
     from fenchel.models import Checkpoint, load_checkpoint  # not needed for a network at hand
 
+    found = None
     if isinstance(model, str | Path):
+        beside = Calibration.beside(model)
+        found = Calibration.load(beside) if beside.is_file() else None
         model = load_checkpoint(model)
     if not isinstance(model, Checkpoint):
-        return model, trained_with  # refused as what it is
+        return model, trained_with, None  # refused as what it is
     if trained_with in (None, "auto"):
         trained_with = model.loss_spec or trained_with
         logger.info("trained with %s, says the checkpoint", trained_with)
-    return model.model, trained_with
+    return model.model, trained_with, found
+
+
+def _calibration(settings: str | Path | Calibration | None) -> Calibration | None:
+    """What settings= names, if it is a calibration or the file of one."""
+    if isinstance(settings, Calibration):
+        return settings
+    is_file = isinstance(settings, Path) or str(settings).endswith(".safetensors")
+    return Calibration.load(settings) if settings is not None and is_file else None
 
 
 def _catalogued(model: nn.Module) -> str:
@@ -261,7 +287,8 @@ def _catalogued(model: nn.Module) -> str:
     return known.loss
 
 
-def _as_loss(trained_with: object) -> Loss | None:
+def as_loss(trained_with: object) -> Loss | None:
+    """The loss that `trained_with=` stands for; None for None."""
     if trained_with is None or isinstance(trained_with, Loss):
         return trained_with
     if isinstance(trained_with, str):
@@ -281,7 +308,7 @@ def _as_loss(trained_with: object) -> Loss | None:
     )
 
 
-def _known_input_range(model: nn.Module) -> tuple[float, float] | None:
+def known_input_range(model: nn.Module) -> tuple[float, float] | None:
     """The range of the pixels, for models that normalise their input themselves; else None."""
     known = getattr(getattr(model, "preprocessing", None), "input_range", None)
     return None if known is None else tuple(known)

@@ -176,6 +176,14 @@ def md5_of(path: Path) -> str:
     return hasher.hexdigest()
 
 
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """A hash of the names and numbers of tensors, in whatever order they come."""
+    parts: list[Any] = []
+    for name, tensor in sorted(tensors.items()):
+        parts += [name, tensor.detach().cpu().contiguous().numpy()]
+    return digest_of(*parts)
+
+
 def file_digest(path: str | Path) -> str:
     """A short stable hash of a file's content, read a megabyte at a time."""
     hasher = hashlib.blake2b(digest_size=16)

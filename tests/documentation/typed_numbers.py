@@ -29,7 +29,7 @@ SAFETY = "docs/safety.md"
 SCALE = "docs/scale.md"
 SECONDS_AN_IMAGE, STATE_MEGABYTES = 0.02, 0.1
 """What the calculation of docs/scale.md assumes."""
-PROTECTED = Protected.options()
+PROTECTED, LIMITS = Protected.options(), monitor.Thresholds()
 POLY, SQUARED = "results/templates/poly.md", "results/templates/squared.md"
 
 
@@ -181,15 +181,15 @@ BOUND = [
     Typed(
         PREDICTIONS,
         "below {0.6} of the source's with less mutual information than the source, or below {0.7} of",
-        [lambda: monitor.COLLAPSED, lambda: monitor.COLLAPSED_UNMOVED],
+        [lambda: LIMITS.collapsed, lambda: LIMITS.collapsed_unmoved],
     ),
     Typed(
         PREDICTIONS,
         "below {0.8} of the source's or {0.85} of that without updates, or {0.3} nats",
         [
-            lambda: monitor.SUSPECT,
-            lambda: monitor.SUSPECT_UNMOVED,
-            lambda: monitor.LOST_INFORMATION,
+            lambda: LIMITS.suspect,
+            lambda: LIMITS.suspect_unmoved,
+            lambda: LIMITS.lost_information,
         ],
     ),
     Typed(PREDICTIONS, "over the last {500} compared", [lambda: monitor.WINDOW]),
@@ -213,15 +213,15 @@ BOUND = [
     Typed(
         SAFETY,
         "of the source's | below {80} % | below {60} %",
-        [lambda: 100 * monitor.SUSPECT, lambda: 100 * monitor.COLLAPSED],
+        [lambda: 100 * LIMITS.suspect, lambda: 100 * LIMITS.collapsed],
     ),
     Typed(
         SAFETY,
         "unmoved network's | below {85} % | below {70} %",
-        [lambda: 100 * monitor.SUSPECT_UNMOVED, lambda: 100 * monitor.COLLAPSED_UNMOVED],
+        [lambda: 100 * LIMITS.suspect_unmoved, lambda: 100 * LIMITS.collapsed_unmoved],
     ),
-    Typed(SAFETY, "below the source's | {0.3} |", [lambda: monitor.LOST_INFORMATION]),
-    Typed(SAFETY, "does not see it | {0.4} |", [lambda: monitor.MIXED_UP]),
+    Typed(SAFETY, "below the source's | {0.3} |", [lambda: LIMITS.lost_information]),
+    Typed(SAFETY, "does not see it | {0.4} |", [lambda: LIMITS.mixed_up]),
     Typed(PREDICTIONS, "saved every {10} batches", [default(Choices, "save_every")]),
     Typed("docs/data.md", "used {0.05} to {0.1}, where", [constant(0.05), constant(0.1)]),
     Typed(POLY, "and so does {0.001}.", [lowest_rate_of_adam]),

@@ -35,6 +35,7 @@ from fenchel.paper.hostile_numbers import (
     summary,
 )
 from fenchel.paper.hostile_planning import HostilePlan, plan_hostile
+from fenchel.paper.hostile_verdicts import verdicts_csv, watched_runs
 from fenchel.paper.planning import find_checkpoints
 
 SaveCheckpoint = Callable[..., Path]
@@ -115,16 +116,23 @@ def test_a_row_that_multiplies_rates_does_so_for_those_that_were_tuned() -> None
 # what is planned
 
 
-def test_every_stream_is_planned_seed_by_seed_and_peers_come_last(planned: HostilePlan) -> None:
+def test_every_stream_is_planned_seed_by_seed_and_what_runs_once_comes_last(
+    planned: HostilePlan,
+) -> None:
     jobs = planned.plan().jobs
     assert {row.network.title for row in planned.rows if row.line.plan.jobs} == {"cross-entropy"}
     assert planned.untuned == ("cross-entropy",)
     asked = {request.key: request.method for request in planned.plan().requests}
-    peers = [job.cell.method in ("eta", "sar", "roid", "rotta", "lame", "rdumb") for job in jobs]
-    assert peers == sorted(peers)
-    assert (
-        len(asked) == len(jobs) == 12 * 11 - 1
-    )  # TENT is the conjugate; no bare run at rate x 100
+    columns = {column.name: column for column in planned.table.columns}
+    shared = {
+        request.key
+        for request in planned.plan().requests
+        if not columns[request.method].first_seed_alone
+    }
+    last = [job.cell.key not in shared for job in jobs]
+    assert last == sorted(last)
+    # TENT is the conjugate; no bare and no watched run at rate x 100
+    assert len(asked) == len(jobs) == 12 * 15 - 1 - 4
     for job in jobs:
         described = [row.title for row in planned.table.rows if row.describes(job.cell, SMOKE)]
         assert len(described) == 1
@@ -276,7 +284,7 @@ def test_the_published_table_is_made_of_its_cells_alone(
 ) -> None:
     monkeypatch.syspath_prepend(str(RESULTS))
     publishing = importlib.import_module("hostile")
-    assert publishing.hostile_tables().keys() <= {"hostile.csv"}
+    assert publishing.hostile_tables().keys() <= {"hostile.csv", "hostile-verdicts.csv"}
     found = plan_for(save_checkpoint("cifar10", "cross-entropy"), "smoke")
     plan = found.plan(["source", "default", "lame"], ["rate x 100", "black-outs"])
     with Store(tmp_path / "hostile.sqlite") as store, make_executor("serial") as executor:
@@ -286,12 +294,22 @@ def test_the_published_table_is_made_of_its_cells_alone(
         cells.write_text(as_csv(store), encoding="utf-8")
     monkeypatch.setattr(publishing, "CELLS", cells)
     monkeypatch.setattr(publishing, "SCALE", "smoke")
-    publishing._rows.cache_clear()
+    kept = (publishing._rows, publishing._runs, publishing._published)
+    for each in kept:
+        each.cache_clear()
+
+    def records_of(place: tuple[str, str, str]) -> list[Record]:
+        return [records[key] for key in found.keys_of(place) if key in records]
+
     try:
-        rows = hostile_rows(
-            found.table, lambda place: [records[k] for k in found.keys_of(place) if k in records]
-        )
-        assert publishing.hostile_tables() == {"hostile.csv": hostile_csv(rows)}
+        rows = hostile_rows(found.table, records_of)
+        runs = watched_runs(found.table, records_of)
+        assert publishing.hostile_tables() == {
+            "hostile.csv": hostile_csv(rows),
+            "hostile-verdicts.csv": verdicts_csv(runs),
+        }
+        assert {run.column for run in runs} == {"default"}
+        assert "protected default" in publishing.noticed()
         assert publishing.networks() == ["cross-entropy"]
         assert publishing.verdicts() == summary(rows)
         error = publishing.number_of("cross-entropy", "black-outs", "default")
@@ -301,4 +319,5 @@ def test_the_published_table_is_made_of_its_cells_alone(
             "cross-entropy"
         )
     finally:
-        publishing._rows.cache_clear()
+        for each in kept:
+            each.cache_clear()

@@ -13,6 +13,7 @@ from fenchel.adapters.group import Group
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities
 from fenchel.adapters.method import Method
+from fenchel.adapters.monitor import THRESHOLDS, Thresholds
 from fenchel.adapters.network import Blueprint, Workshop
 from fenchel.adapters.normalization import (
     Statistics,
@@ -59,6 +60,7 @@ class Settings:
     protect: Protect = False
     loss: Loss | None = None
     """The loss the model was trained with, if it is known: it tells what scores say of the classes."""
+    thresholds: Thresholds = THRESHOLDS
     correct_output: bool = False
     on_batch: Any = None
     on_verdict: Any = None

@@ -96,13 +96,18 @@ def _shares(p: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(p.argmax(-1), p.shape[-1]).to(p.dtype).mean(0)
 
 
+def strength_of(correlation: Tensor) -> Tensor:
+    """How far a correlation is acted upon: 0 for labels that may be independent, 1 for runs of a class."""
+    return ((correlation - NOTICED) / (STRONG - NOTICED)).clamp(0, 1)
+
+
 def corrected(seen: Tensors, logits: Tensor, p: Tensor) -> tuple[Tensors, Tensor]:
     """The logits with the class frequencies of the batch, as far as labels are correlated.
 
     The logarithm of the frequencies belongs to that of the probabilities `p`. Where labels are independent
     the logits are returned as they are, bit for bit.
     """
-    strength = ((seen[CORRELATION] - NOTICED) / (STRONG - NOTICED)).clamp(0, 1)
+    strength = strength_of(seen[CORRELATION])
     log_p = p.clamp_min(LEAST).log()
     classes = p.shape[-1]
     remembered = 0.0 if len(p) >= RECENT else REMEMBERED

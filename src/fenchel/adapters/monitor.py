@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,14 +18,30 @@ WINDOW = 500
 """Images over which predictions are judged."""
 FEWEST = 24
 """With fewer compared images there is no verdict yet."""
-COLLAPSED, SUSPECT = 0.6, 0.8
-"""The share of the source's effective number of classes below which predictions are judged so."""
-COLLAPSED_UNMOVED, SUSPECT_UNMOVED = 0.7, 0.85
-"""The same for the unmoved network's."""
-MIXED_UP = 0.4
-"""Nats by which the entropy over all batches exceeds that within them, the source's minus ours."""
-LOST_INFORMATION = 0.3
-"""Nats of mutual information below the source's that make predictions suspect."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """When predictions are judged `suspect` or `collapsed`; `fenchel calibrate` finds those of one model.
+
+    Attributes:
+        collapsed, suspect: shares of the source's effective number of classes.
+        collapsed_unmoved, suspect_unmoved: the same of the unmoved network's.
+        mixed_up: nats by which the entropy over all batches exceeds that within them, the source's minus
+            ours.
+        lost_information: nats of mutual information below the source's.
+    """
+
+    collapsed: float = 0.6
+    suspect: float = 0.8
+    collapsed_unmoved: float = 0.7
+    suspect_unmoved: float = 0.85
+    mixed_up: float = 0.4
+    lost_information: float = 0.3
+
+
+THRESHOLDS = Thresholds()
+"""Those of any model for which none were found."""
 
 
 SIGNALS = (
@@ -112,6 +129,14 @@ class Predicted:
         shares = self.classes.double() / self.count
         return float(torch.special.entr(shares).sum().exp())
 
+    def classes_to_expect(self, correlation: float) -> float:
+        """The effective number of classes, less those that correlated labels do not explain.
+
+        Where a batch holds one class, other classes within it are mistakes: a better model uses fewer.
+        """
+        within = self.batch_entropies / self.count
+        return max(1.0, self.effective_classes * math.exp(-correlation * within))
+
     def to_tensor(self) -> Tensor:
         """All numbers in one row; `from_tensor` gives the same sums back."""
         sums = [self.count, self.entropies, self.confidences, self.batch_entropies]
@@ -157,30 +182,32 @@ class Compared:
             self.unmoved + other.unmoved if both else None,  # type: ignore[operator]
         )
 
-    def judged(self) -> tuple[Verdict, str]:
-        """The verdict on the adapted predictions, and why."""
-        ours, theirs = self.adapted.effective_classes, self.source.effective_classes
+    def judged(
+        self, correlation: float = 0.0, limits: Thresholds = THRESHOLDS
+    ) -> tuple[Verdict, str]:
+        """The verdict on the adapted predictions, and why; `correlation` is that of the labels."""
+        ours, theirs = self.adapted.effective_classes, self.source.classes_to_expect(correlation)
         lost = self.source.mutual_information - self.adapted.mutual_information
         said = f"{ours:.1f} classes in use where the source model uses {theirs:.1f}"
-        if ours < COLLAPSED * theirs and lost > 0:
+        if ours < limits.collapsed * theirs and lost > 0:
             return "collapsed", f"the predictions gather in few classes: {said}"
         if self.unmoved is not None:
-            start = self.unmoved.effective_classes
+            start = self.unmoved.classes_to_expect(correlation)
             fell = f"{ours:.1f} classes in use where the model without updates uses {start:.1f}"
-            if ours < COLLAPSED_UNMOVED * start:
+            if ours < limits.collapsed_unmoved * start:
                 return "collapsed", f"the predictions gather in few classes: {fell}"
-            if ours < SUSPECT_UNMOVED * start:
+            if ours < limits.suspect_unmoved * start:
                 return "suspect", f"the predictions gather in fewer classes: {fell}"
-        if ours < SUSPECT * theirs:
+        if ours < limits.suspect * theirs:
             return "suspect", f"the predictions gather in fewer classes: {said}"
         mixed_up = self.source.sorting - self.adapted.sorting
-        if mixed_up > MIXED_UP:
+        if mixed_up > limits.mixed_up:
             return "suspect", (
                 "the source model sees batches of few classes each, where the adapted model sees all "
                 f"classes in each: {mixed_up:.2f} nats of order are lost. Batches sorted by class mislead "
                 "their own statistics"
             )
-        if lost > LOST_INFORMATION:
+        if lost > limits.lost_information:
             return "suspect", (
                 f"the predictions depend less on the image than the source model's: {lost:.2f} nats of "
                 "mutual information are lost"
@@ -213,6 +240,7 @@ class Monitor:
     The verdict is on the last `window` images of those that were compared.
     """
 
+    thresholds: Thresholds = THRESHOLDS
     every: int = 16
     """Predictions are compared on every so many batches, more often while something looks wrong."""
     window: int = WINDOW
@@ -220,6 +248,8 @@ class Monitor:
     """So many images are compared at the beginning, and `first_batches`, which show if they are sorted."""
     first_batches: int = 4
     batches: int = 0
+    correlation: float = 0.0
+    """That of the labels, 0 to 1, as far as it is known."""
     verdict: Verdict = "healthy"
     reason: str = "too few images were compared to tell"
     _window: deque[Compared] = field(default_factory=deque, repr=False)
@@ -242,14 +272,14 @@ class Monitor:
         for part in reversed(self._window):
             latest = part if latest is None else part + latest
             if latest.adapted.count >= FEWEST:
-                return latest.judged()[0] != "healthy"
+                return latest.judged(self.correlation, self.thresholds)[0] != "healthy"
         return False
 
     def _uses_fewer_classes(self, adapted: Predicted) -> bool:
         if not self._window or adapted.count < FEWEST:
             return False
         before = self._window[-1].adapted.effective_classes
-        return adapted.effective_classes < SUSPECT_UNMOVED * before
+        return adapted.effective_classes < self.thresholds.suspect_unmoved * before
 
     def update(self, compared: Compared | None) -> Verdict:
         """Take in a batch, compared or not; the verdict on the stream as it is now."""
@@ -261,7 +291,7 @@ class Monitor:
             self._window.popleft()
         whole = self.window_sums
         if whole is not None and whole.adapted.count >= FEWEST:
-            self.verdict, self.reason = whole.judged()
+            self.verdict, self.reason = whole.judged(self.correlation, self.thresholds)
         return self.verdict
 
     @property
@@ -285,6 +315,7 @@ class Monitor:
         """Everything, as tensors; `Monitor.from_tensors` watches on from there."""
         saved = {
             "batches": torch.tensor(self.batches),
+            "correlation": torch.tensor(self.correlation, dtype=torch.float64),
             "verdict": torch.tensor(VERDICTS.index(self.verdict)),
         }
         if self._window:
@@ -292,11 +323,16 @@ class Monitor:
         return saved
 
     @staticmethod
-    def from_tensors(saved: Mapping[str, Tensor]) -> Monitor:
-        """The inverse of `to_tensors`."""
+    def from_tensors(saved: Mapping[str, Tensor], thresholds: Thresholds = THRESHOLDS) -> Monitor:
+        """The inverse of `to_tensors`, which does not save the thresholds."""
         window = deque(Compared.from_tensor(rows) for rows in saved.get("window", ()))
-        monitor = Monitor(batches=int(saved["batches"]), _window=window)
+        monitor = Monitor(
+            thresholds=thresholds,
+            batches=int(saved["batches"]),
+            correlation=float(saved.get("correlation", 0.0)),
+            _window=window,
+        )
         monitor.verdict = VERDICTS[int(saved["verdict"])]
         if (whole := monitor.window_sums) is not None and whole.adapted.count >= FEWEST:
-            monitor.reason = whole.judged()[1]
+            monitor.reason = whole.judged(monitor.correlation, thresholds)[1]
         return monitor

@@ -19,6 +19,7 @@ from fenchel.adapters.core import Core
 from fenchel.adapters.health import Health, Mode
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.monitor import Monitor
 from fenchel.adapters.network import ordinary
 from fenchel.adapters.outputs import joined, map_tensors
 from fenchel.adapters.state import RESTARTS, State, Tensors
@@ -39,6 +40,7 @@ def _watch_of(core: Core, on_batch: OnBatch | None) -> Watch | None:
         acts=settings.protect == "auto",
         on_batch=on_batch,
         on_verdict=settings.on_verdict,
+        monitor=Monitor(thresholds=settings.thresholds),
     )
 
 

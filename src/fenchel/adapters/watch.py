@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from fenchel.adapters.correlated import CORRELATION
 from fenchel.adapters.guards import AdaptationWarning
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities
@@ -26,6 +27,8 @@ Action = Literal["", "pulled back", "reset", "fell back"]
 
 _COUNTS = ("pulled_back", "resets", "fell_back", "drifts")
 
+ALIKE = 1e-5
+"""Probabilities that differ by less are those of the same image."""
 PULL = 0.5
 """How far suspect parameters are drawn towards the source."""
 
@@ -145,6 +148,7 @@ class Watch:
             return state, output
         adapted, changed = Predicted.of(p), _has_changed(state)
         before = self.monitor.verdict
+        self.monitor.correlation = float(state.seen.get(CORRELATION, 0.0))
         if changed:
             self.monitor.forget("the stream has just changed")
         action: Action = ""
@@ -166,6 +170,9 @@ class Watch:
         source_p = self._of(step, inputs, theirs)
         unmoved_p = None if unmoved is None else self._of(step, inputs, unmoved)
         assert source_p is not None
+        if _all_alike(source_p):  # many copies of one image show no classes
+            self.monitor.update(None)
+            return state, output, ""
         self.beside = Beside(p, source_p, unmoved_p)
         compared = Compared(
             Predicted.of(p),
@@ -284,7 +291,7 @@ class Watch:
             )
         for name in _COUNTS:
             setattr(self, name, int(saved[name]))
-        self.monitor = Monitor.from_tensors(saved)
+        self.monitor = Monitor.from_tensors(saved, self.monitor.thresholds)
         healthy = {
             name: saved[f"healthy.{name}"].to(like, copy=True)
             for name, like in parameters.items()
@@ -296,6 +303,10 @@ class Watch:
 def _has_changed(state: State) -> bool:
     changed = state.seen.get(CHANGED)
     return changed is not None and float(changed) > CHANGE
+
+
+def _all_alike(p: Tensor) -> bool:
+    return len(p) > 1 and bool((p - p[0]).abs().max() < ALIKE)
 
 
 def _more_informative(one: Tensor, other: Tensor | None) -> bool:

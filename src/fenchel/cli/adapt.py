@@ -11,6 +11,20 @@ import typer
 from fenchel.cli import completion
 from fenchel.cli.adapt_ranks import heard_by_all, joined_ranks, own_device, require_one_stream
 from fenchel.cli.adapt_streams import adapt_all, shares_asked_for, tell_all
+from fenchel.cli.adaptation_options import (
+    ADAPTATION,
+    MODEL,
+    AdaptedModelOption,
+    LearningRateOption,
+    MeanOption,
+    MethodOption,
+    MovingOption,
+    OptimizerOption,
+    ProtectOption,
+    PublishedSettingsOption,
+    StatisticsOption,
+    StdOption,
+)
 from fenchel.cli.adapting import (
     StreamCall,
     StreamResult,
@@ -21,22 +35,13 @@ from fenchel.cli.adapting import (
 )
 from fenchel.cli.console import EXIT_HARMFUL, err, pick_device, print_json
 from fenchel.cli.mistakes import options_of
-from fenchel.cli.model_options import MODELS_HELP, selected_parameters, where_logits_are
+from fenchel.cli.model_options import selected_parameters, where_logits_are
 
-_MODEL, _IMAGES, _ADAPTATION, _FILES = "Model", "Images", "Adaptation", "Files"
-_STREAMS = "Several streams"
+_IMAGES, _FILES, _STREAMS = "Images", "Files", "Several streams"
 
 
 def adapt_images(
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE.py:NAME",
-            rich_help_panel=_MODEL,
-            autocompletion=completion.models_and_zoo,
-            help=MODELS_HELP,
-        ),
-    ],
+    model: AdaptedModelOption,
     images: Annotated[
         Path,
         typer.Option(
@@ -48,7 +53,7 @@ def adapt_images(
     weights: Annotated[
         Path | None,
         typer.Option(
-            rich_help_panel=_MODEL,
+            rich_help_panel=MODEL,
             help="Weights: .safetensors, or .pt/.pth read without running code.",
         ),
     ] = None,
@@ -56,7 +61,7 @@ def adapt_images(
         str | None,
         typer.Option(
             metavar="LOSS",
-            rich_help_panel=_MODEL,
+            rich_help_panel=MODEL,
             autocompletion=completion.losses,
             help="The loss the model was trained with: poly:epsilon=6, cross-entropy, ... "
             "(`fenchel list losses`), or MODULE:FUNCTION for your own.",
@@ -66,7 +71,7 @@ def adapt_images(
         str | None,
         typer.Option(
             metavar="FILE|folders",
-            rich_help_panel=_MODEL,
+            rich_help_panel=MODEL,
             help="The names of the classes in the order of the model's outputs: one per line, or JSON "
             "(a list, or index -> name). `folders`: the class folders of --images in sorted order.",
         ),
@@ -75,92 +80,38 @@ def adapt_images(
         str | None,
         typer.Option(
             metavar="KEY|INDEX",
-            rich_help_panel=_MODEL,
+            rich_help_panel=MODEL,
             help="Where the logits are in what the model returns.",
         ),
     ] = None,
     dim: Annotated[
-        int | None, typer.Option(rich_help_panel=_MODEL, help="The axis of the classes.")
+        int | None, typer.Option(rich_help_panel=MODEL, help="The axis of the classes.")
     ] = None,
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_MODEL,
-            help="For models that expect normalised images: 0.49,0.48,0.45",
-        ),
-    ] = None,
-    std: Annotated[str | None, typer.Option(rich_help_panel=_MODEL, help="With --mean.")] = None,
-    method: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel=_ADAPTATION,
-            autocompletion=completion.methods,
-            help="See `fenchel list methods`; options follow: hard:threshold=0.9, learned:path=FILE.",
-        ),
-    ] = "protected",
-    protect: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_ADAPTATION,
-            help="auto: notice harm and act; watch: notice and say it; off: the bare step.",
-            show_default="auto, or watch for a method that you name",
-        ),
-    ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_ADAPTATION,
-            help="What the method's authors published for a data set, such as cifar10.",
-        ),
-    ] = None,
-    optimizer: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_ADAPTATION,
-            help="sgd or adam.",
-            show_default="the method's own, or sgd",
-        ),
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, rich_help_panel=_ADAPTATION, show_default="the method's own, or 0.001"
-        ),
-    ] = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
+    method: MethodOption = "protected",
+    protect: ProtectOption = None,
+    settings: PublishedSettingsOption = None,
+    optimizer: OptimizerOption = None,
+    learning_rate: LearningRateOption = None,
     temperature: Annotated[
         float | None,
         typer.Option(
-            rich_help_panel=_ADAPTATION,
+            rich_help_panel=ADAPTATION,
             help="The objective sees logits / temperature.",
             show_default="the objective's own",
         ),
     ] = None,
     steps: Annotated[
-        int, typer.Option(min=1, rich_help_panel=_ADAPTATION, help="Updates per batch.")
+        int, typer.Option(min=1, rich_help_panel=ADAPTATION, help="Updates per batch.")
     ] = 1,
-    statistics: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_ADAPTATION,
-            help="auto, batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 (source "
-            "and batch) or note:4 (corrected per sample).",
-            show_default="auto, or what suits the method",
-        ),
-    ] = None,
-    parameters: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SELECTION",
-            rich_help_panel=_ADAPTATION,
-            help="What moves: normalization, last:1, all, or names and patterns separated by commas.",
-            show_default="the method's own, or normalization",
-        ),
-    ] = None,
+    statistics: StatisticsOption = None,
+    parameters: MovingOption = None,
     source_images: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER|FILE.npy",
-            rich_help_panel=_ADAPTATION,
+            rich_help_panel=ADAPTATION,
             help="Images of the source, without labels, for methods that need them (eata).",
         ),
     ] = None,

@@ -39,12 +39,20 @@ def conclude_hostile(
     planned: HostilePlan, records: Mapping[str, Record], where: Path, form: str
 ) -> dict[str, Any]:
     """Print one table per network, write every number as CSV; the same as plain values."""
-    from fenchel.paper.hostile_numbers import hostile_csv, hostile_layout, hostile_rows, summary
-
-    rows = hostile_rows(
-        planned.table,
-        lambda place: [records[key] for key in planned.keys_of(place) if key in records],
+    from fenchel.paper.hostile_numbers import (
+        Place,
+        hostile_csv,
+        hostile_layout,
+        hostile_rows,
+        summary,
     )
+    from fenchel.paper.hostile_verdicts import verdicts_csv, verdicts_layout, watched_runs
+
+    def records_of(place: Place) -> list[Record]:
+        return [records[key] for key in planned.keys_of(place) if key in records]
+
+    rows = hostile_rows(planned.table, records_of)
+    runs = watched_runs(planned.table, records_of)
     numbers = hostile_csv(rows)
     here = {row.network.title for row in planned.rows if row.line.plan.jobs}
     scale = (
@@ -55,6 +63,10 @@ def conclude_hostile(
         for network in planned.table.networks
         if network.title in here
     ]
+    if runs:
+        layouts.append(
+            verdicts_layout(runs, planned.table, "Is harm noticed without labels? Counts of runs")
+        )
     show_tables(layouts, form, numbers)
     remarks = [*summary(rows), *(f"note: {text}" for text in planned.whole.preset.notes)]
     settings = ", ".join(f"{name} {value}" for name, value in planned.table.untuned.items())
@@ -63,6 +75,9 @@ def conclude_hostile(
         for title in planned.untuned
     ]
     tell(out if form == "terminal" else err, [*remarks, *planned.whole.missing_lines()])
-    files = write_files({where / f"{planned.whole.preset.name}.csv": numbers})
+    name = planned.whole.preset.name
+    files = write_files(
+        {where / f"{name}.csv": numbers, where / f"{name}-verdicts.csv": verdicts_csv(runs)}
+    )
     note(f"results: {where}")
     return {"rows": csv_rows(numbers), "remarks": remarks, "files": [str(file) for file in files]}

@@ -8,13 +8,24 @@ from typing import Annotated
 
 import typer
 
-from fenchel.cli import completion
+from fenchel.cli.adaptation_options import (
+    ADAPTATION,
+    MODEL,
+    AdaptedModelOption,
+    LearningRateOption,
+    MeanOption,
+    MethodOption,
+    MovingOption,
+    OptimizerOption,
+    ProtectOption,
+    PublishedSettingsOption,
+    StatisticsOption,
+    StdOption,
+)
 from fenchel.cli.adapting import number_or_text
 from fenchel.cli.console import err, out, pick_device, print_json
 from fenchel.cli.model_options import (
-    MODELS_HELP,
     LogitsOption,
-    ParametersOption,
     TrainedWithOption,
     WeightsOption,
     from_here,
@@ -23,101 +34,47 @@ from fenchel.cli.model_options import (
     where_logits_are,
 )
 
-_MODEL, _ADAPTATION, _STREAMS, _NETWORK = "Model", "Adaptation", "Streams", "Network"
+_STREAMS, _NETWORK = "Streams", "Network"
 _ASKING_SECONDS = 0.2
 
 
 def serve(
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE.py:NAME",
-            rich_help_panel=_MODEL,
-            autocompletion=completion.models_and_zoo,
-            help=MODELS_HELP,
-        ),
-    ],
+    model: AdaptedModelOption,
     weights: WeightsOption = None,
     trained_with: TrainedWithOption = None,
     classes: Annotated[
         Path | None,
         typer.Option(
-            rich_help_panel=_MODEL,
+            rich_help_panel=MODEL,
             help="The names of the classes: one per line, or JSON.",
             show_default="the checkpoint's",
         ),
     ] = None,
     logits: LogitsOption = None,
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_MODEL, help="For models that expect normalised images: 0.49,0.48,0.45"
-        ),
-    ] = None,
-    std: Annotated[str | None, typer.Option(rich_help_panel=_MODEL, help="With --mean.")] = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
     size: Annotated[
         int | None,
         typer.Option(
-            rich_help_panel=_MODEL,
+            rich_help_panel=MODEL,
             help="Resize the short side of pictures and cut a centre square of this size.",
         ),
     ] = None,
     gray: Annotated[
-        bool, typer.Option("--gray", rich_help_panel=_MODEL, help="Read pictures with one channel.")
+        bool, typer.Option("--gray", rich_help_panel=MODEL, help="Read pictures with one channel.")
     ] = False,
-    method: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel=_ADAPTATION,
-            autocompletion=completion.methods,
-            help="See `fenchel list methods`; options follow: hard:threshold=0.9.",
-        ),
-    ] = "protected",
-    protect: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|watch|off",
-            rich_help_panel=_ADAPTATION,
-            help="auto: notice harm and act; watch: notice and say it; off: the bare step.",
-            show_default="auto, or watch for a method that you name",
-        ),
-    ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_ADAPTATION,
-            help="What the method's authors published for a data set, such as cifar10.",
-        ),
-    ] = None,
-    optimizer: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_ADAPTATION,
-            help="sgd or adam.",
-            show_default="the method's own, or sgd",
-        ),
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, rich_help_panel=_ADAPTATION, show_default="the method's own, or 0.001"
-        ),
-    ] = None,
-    statistics: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_ADAPTATION,
-            help="auto, batch, source, the weight in (0, 1) of each batch in a running mix, mix:0.1 or "
-            "note:4.",
-            show_default="auto, or what suits the method",
-        ),
-    ] = None,
-    parameters: ParametersOption = None,
+    method: MethodOption = "protected",
+    protect: ProtectOption = None,
+    settings: PublishedSettingsOption = None,
+    optimizer: OptimizerOption = None,
+    learning_rate: LearningRateOption = None,
+    statistics: StatisticsOption = None,
+    parameters: MovingOption = None,
     source_predictions: Annotated[
         str,
         typer.Option(
             metavar="auto|always|never",
-            rich_help_panel=_ADAPTATION,
+            rich_help_panel=ADAPTATION,
             help="When answers tell the source model's word. auto: where the protection asks for it anyway, "
             "at the beginning, now and then, and where something looks wrong.",
         ),

@@ -9,6 +9,7 @@ from typing import Any
 
 from fenchel.adapters.method import METHODS, Method
 from fenchel.losses import Loss
+from fenchel.methods.calibrated import Calibration
 from fenchel.methods.descent import Descent
 from fenchel.methods.making import made_method
 from fenchel.names import parse_spec
@@ -35,13 +36,13 @@ class Choice:
     """Settings of `adapt` that the method was made for, or that its authors published."""
 
     @staticmethod
-    def of(method: object, objective: object, data: str | None, options: dict[str, Any]) -> Choice:
+    def of(method: object, objective: object, settings: object, options: dict[str, Any]) -> Choice:
         """What `method=`, `objective=`, `settings=` and the other keywords of `adapt` name."""
         _require_no_other_name(options)
         if isinstance(method, Method):
-            return _ready_method(method, objective, data, options)
+            return _ready_method(method, objective, settings, options)
         if method is None and objective is not None:
-            _require_alone(objective, data, options)
+            _require_alone(objective, settings, options)
             return Choice(ready=Descent(objective=objective))  # type: ignore[arg-type]
         kind, name, written = _named(method)
         if objective is not None:
@@ -53,7 +54,7 @@ class Choice:
         if twice := sorted(written.keys() & options.keys()):
             raise TypeError(f"{', '.join(twice)} is given twice, in method= and as a keyword.")
         known = kind.options()
-        found = {**kind.defaults, **kind.published_for(data, title=name)}
+        found = {**kind.defaults, **_settings_of(kind, name, settings)}
         theirs = {option: value for option, value in found.items() if option in known}
         return Choice(
             kind=kind,
@@ -69,6 +70,8 @@ class Choice:
         input_range: tuple[float, float] | None,
     ) -> Method:
         """The method for a model trained with `loss`; see `made_method`."""
+        if temperature is None:
+            temperature = self.preferred.get("temperature")
         if self.ready is None:
             return made_method(
                 self.kind or self.name,
@@ -84,6 +87,20 @@ class Choice:
             raise _brings_its_own(self.ready, ["temperature"])
         cooled = dataclasses.replace(self.ready.objective, temperature=temperature)
         return dataclasses.replace(self.ready, objective=cooled)
+
+
+def _settings_of(
+    kind: type[Method] | type[Objective], name: str, settings: object
+) -> dict[str, Any]:
+    """What was found for the model, or what the method's authors published for a data set."""
+    if isinstance(settings, Calibration):
+        return settings.settings_for(name)
+    if settings is not None and not isinstance(settings, str):
+        raise TypeError(
+            "settings is a calibration, its file, or the name of a data set; got "
+            f"{type(settings).__name__}."
+        )
+    return kind.published_for(settings, title=name)
 
 
 def _named(method: object) -> tuple[type[Method] | type[Objective], str, dict[str, Any]]:
@@ -102,11 +119,11 @@ def _named(method: object) -> tuple[type[Method] | type[Objective], str, dict[st
 
 
 def _ready_method(
-    method: Method, objective: object, data: str | None, options: Mapping[str, Any]
+    method: Method, objective: object, settings: object, options: Mapping[str, Any]
 ) -> Choice:
     given = [*options]
     given += ["objective"] if objective is not None else []
-    given += ["settings"] if data is not None else []
+    given += ["settings"] if settings is not None else []
     if given:
         raise _brings_its_own(method, given)
     return Choice(ready=method, preferred=method.defaults)
@@ -126,7 +143,7 @@ def _require_no_other_name(options: Mapping[str, Any]) -> None:
             raise TypeError(f"adapt does not know {name}=. Did you mean {ours}=?")
 
 
-def _require_alone(objective: object, data: str | None, options: Mapping[str, Any]) -> None:
+def _require_alone(objective: object, settings: object, options: Mapping[str, Any]) -> None:
     """Refuse what cannot go with an objective that is followed by itself."""
     if not isinstance(objective, Objective):
         hint = f" Pass a name as method={objective!r}." if isinstance(objective, str) else ""
@@ -138,8 +155,8 @@ def _require_alone(objective: object, data: str | None, options: Mapping[str, An
         raise TypeError(
             f"adapt does not know {', '.join(options)}; set it on the objective itself."
         )
-    if data is not None:
+    if settings is not None:
         raise TypeError(
-            f"settings are those of a method; got settings={data!r} with an objective of your own. Leave "
+            f"settings are those of a method; got settings={settings!r} with an objective of your own. Leave "
             "them out."
         )

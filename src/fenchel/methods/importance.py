@@ -19,7 +19,7 @@ from fenchel.adapters.optimizers import SGD
 from fenchel.adapters.outputs import Scores, Where
 from fenchel.adapters.parameters import Selection
 from fenchel.adapters.state import Tensors
-from fenchel.files import digest_of, read_described, safetensors_bytes, write_atomically
+from fenchel.files import read_described, safetensors_bytes, tensors_digest, write_atomically
 from fenchel.losses import CrossEntropy
 from fenchel.methods.descent import Descent
 from fenchel.objectives import Entropy
@@ -39,10 +39,7 @@ class Fisher:
     @property
     def digest(self) -> str:
         """A hash of names and numbers."""
-        parts: list[object] = []
-        for name, tensor in sorted(self.tensors.items()):
-            parts += [name, tensor.detach().cpu().contiguous().numpy()]
-        return digest_of(*parts)  # type: ignore[arg-type]
+        return tensors_digest(self.tensors)
 
     def save(self, path: str | Path) -> None:
         """Write a safetensors file, whole or not at all."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import torch
 from torch import Tensor
 
+from fenchel.adapters.correlated import CORRELATION, strength_of
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities
 from fenchel.adapters.passes import Passes
@@ -44,6 +45,7 @@ class Protected(EntropyMethod):
     Batches of n samples, fewer than `full`, move and are pulled by (n / full)² of that: more of them come per
     image, and the gradient of few samples is mostly noise.
 
+    Labels that come in runs shorten steps, down to none: a batch of one class says little about the others.
     Where statistics suit the batch and show that the stream is still the source's, steps are shorter, down to
     none: what the network was trained on needs no adapting. Where nothing shows whether it is, as in networks
     without batch normalisation, they are a quarter as long. The parameters never leave the ball of radius
@@ -131,6 +133,8 @@ class Protected(EntropyMethod):
         length = _length([new[name] - old[name] for name in old])
         longest = share * self.longest * _length(list(source.values()))
         longest = longest * (UNSHOWN if passes.moved is None else passes.moved.to(longest.dtype))
+        if CORRELATION in before.seen:
+            longest = longest * (1 - strength_of(before.seen[CORRELATION]).to(longest.dtype))
         factor = (longest / length.clamp_min(1e-30)).clamp(max=1)
         return {
             name: torch.lerp(value, source[name], share * self.pull)

@@ -20,8 +20,9 @@ def folder() -> Path:
 
 
 def names() -> tuple[str, ...]:
-    """The networks in it, sorted."""
-    return tuple(sorted(file.stem for file in folder().glob(f"*{SUFFIX}")))
+    """The networks in it, sorted; a name with a dot is that of something else about a network."""
+    found = (file.stem for file in folder().glob(f"*{SUFFIX}"))
+    return tuple(sorted(name for name in found if "." not in name))
 
 
 def path_of(name: str) -> Path:

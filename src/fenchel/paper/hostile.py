@@ -66,7 +66,9 @@ class Column:
         tuned: the method whose tuned settings it has.
         rate_of: the method whose tuned settings it has in a row that multiplies rates, if it has none
             otherwise.
-        peer: whether it is one of the field's methods, which run with the first seed alone.
+        peer: whether it is one of the field's methods.
+        watched: whether it is there to see if its harm is noticed, and not for its error.
+        times: by what its tuned learning rate is multiplied.
     """
 
     name: str
@@ -76,6 +78,13 @@ class Column:
     tuned: str | None = None
     rate_of: str | None = None
     peer: bool = False
+    watched: bool = False
+    times: float = 1.0
+
+    @property
+    def first_seed_alone(self) -> bool:
+        """Whether it runs with the first seed and no other."""
+        return self.peer or self.watched
 
     def tuned_in(self, row: Row) -> str | None:
         """The method whose tuned settings it has in a row; None for its own settings."""
@@ -84,13 +93,13 @@ class Column:
     def runs_in(self, row: Row) -> bool:
         """Whether there is a number: a fixed rate is not multiplied."""
         fixed = self.tuned_in(row) is None and moves_parameters(self.method.partition(":")[0])
-        return row.rate == 1 or not fixed
+        return row.rate == 1 or not (fixed or self.watched)
 
     def choice(self, row: Row, tuned: Mapping[str, Any]) -> MethodChoice:
         """The method as a sweep takes it, in a row, with the settings that a tuning chose."""
         settings = {**self.settings, **(tuned if self.tuned_in(row) else {})}
-        if row.rate != 1 and "learning_rate" in settings:
-            settings["learning_rate"] *= row.rate
+        if "learning_rate" in settings:
+            settings["learning_rate"] *= row.rate * self.times
         grid = {name: [value] for name, value in settings.items()}
         return MethodChoice(name=self.method, grid=grid, title=self.name)
 

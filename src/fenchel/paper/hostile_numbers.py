@@ -151,7 +151,7 @@ def hostile_layout(rows: Sequence[HostileRow], network: Network, caption: str) -
         name: next(row.numbers[name].column for row in mine if name in row.numbers)
         for name in names
     }
-    shown = [column for column in columns.values() if not column.peer and column.name != DEFAULT]
+    shown = [c for c in columns.values() if not c.first_seed_alone and c.name != DEFAULT]
     peers = ["best peer"] if network.peers else []
     headings = ["stream", *(column.title for column in shown), *peers]
     headings += [columns[DEFAULT].title, "goal", "verdict"]

@@ -54,7 +54,10 @@ class HostilePlan:
     untuned: tuple[str, ...]
 
     def plan(self, columns: Sequence[str] = (), rows: Sequence[str] = ()) -> Plan:
-        """The cells of some columns and rows, of all where none is named: seed by seed, the peers last."""
+        """The cells of some columns and rows, of all where none is named.
+
+        Seed by seed; the peers and the watched columns come behind the others.
+        """
         known = {column.name: column for column in self.table.columns}
         _require("column", columns, list(known))
         _require("row", rows, [row.title for row in self.table.rows])
@@ -66,7 +69,7 @@ class HostilePlan:
             if not columns or request.method in columns
         )
         wanted = {request.key for request in requests}
-        main = {request.key for request in requests if not known[request.method].peer}
+        main = {request.key for request in requests if not known[request.method].first_seed_alone}
         jobs = {job.cell.key: job for plan in chosen for job in plan.jobs if job.cell.key in wanted}
         ordered = sorted(jobs.values(), key=lambda job: (job.cell.seed, job.cell.key not in main))
         return Plan(tuple(ordered), tuple(requests))
@@ -193,12 +196,12 @@ class _Planner:
         columns: Sequence[Column],
         checkpoint: FoundCheckpoint,
     ) -> Iterator[Sweep]:
-        """One sweep of the columns that have every seed, and one of the peers."""
+        """One sweep of the columns that have every seed, and one of the others."""
         settings = self.settings_of(network)
-        for peers, seeds in ((False, self.scale.seeds), (True, self.scale.seeds[:1])):
+        for first_alone, seeds in ((False, self.scale.seeds), (True, self.scale.seeds[:1])):
             methods = []
             for column in columns:
-                if column.peer == peers:
+                if column.first_seed_alone == first_alone:
                     name = column.tuned_in(row)
                     tuned = settings(name) if settings and name else self.table.untuned
                     methods.append(column.choice(row, tuned))

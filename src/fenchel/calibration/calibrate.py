@@ -1,0 +1,129 @@
+"""`fenchel.calibrate`: settings for one model, from images of its source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from fenchel.adapters import METHODS
+from fenchel.api import LEARNING_RATE, as_loss, known_input_range
+from fenchel.calibration.shifting import Shifting
+from fenchel.calibration.streams import ShiftedStreams
+from fenchel.calibration.trials import Axis, Walk
+from fenchel.files import tensors_digest
+from fenchel.losses import Loss
+from fenchel.methods import moves_parameters
+from fenchel.methods.calibrated import Calibration
+from fenchel.methods.importance import fisher
+from fenchel.methods.protected import Protected
+from fenchel.names import parse_spec
+
+BUDGET = 9
+
+
+def calibrate(
+    model: nn.Module,
+    trained_with: Loss | str | nn.Module | Callable[..., Tensor],
+    source_images: Tensor,
+    labels: Tensor | None = None,
+    *,
+    method: str = "protected",
+    batch_size: int = 100,
+    trials: int = BUDGET,
+    input_range: tuple[float, float] | None = None,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+    seed: int = 0,
+    advance: Callable[[int, int], object] | None = None,
+    **settings: Any,
+) -> Calibration:
+    """Choose rate and temperature for adapting `model`, on images of its source that are shifted here.
+
+    model: as for `adapt`; it is not modified.
+    trained_with: the loss it was trained with, as for `adapt`.
+    source_images: a few hundred samples, as the model takes them.
+    labels: their classes. Without labels the model's own predictions on them take their place.
+    method: the method that is calibrated. Of `protected` the longest step and the temperature are chosen, of
+        any other method the learning rate and the temperature.
+    batch_size: that of the stream to come.
+    trials: how many settings are tried at most; each is one run over six shifts of about 1,000 images.
+    input_range: the range of the pixels, or `mean` and `std` by which they were normalised. Not needed for
+        images in [0, 1], nor for models that know it.
+    advance: called after every run over a shift, with the number of runs so far and the most there will be.
+    settings: other arguments of `adapt`, such as `optimizer=` or `logits=`; they are not chosen.
+
+    The shifts are none of the fifteen test corruptions (`fenchel.calibration.SHIFTS`). The settings of the
+    result are used by `fenchel.adapt(model, trained_with=..., settings=calibration)`.
+
+    >>> import fenchel, torch
+    >>> network = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)).eval()
+    >>> found = fenchel.calibrate(network, "cross-entropy", torch.randn(64, 4), batch_size=32, trials=2)
+    >>> adapted = fenchel.adapt(network, trained_with="cross-entropy", settings=found)
+    """
+    loss = as_loss(trained_with)
+    if loss is None:
+        raise ValueError(
+            "calibrating needs the loss the model was trained with; got None. Pass trained_with=, for "
+            "example trained_with='cross-entropy'."
+        )
+    if trials < 1:
+        raise ValueError(f"trials must be a whole number of at least 1; got {trials!r}.")
+    name, _ = parse_spec(method)
+    if not moves_parameters(name):
+        raise ValueError(f"method {name!r} moves no parameters, so there is nothing to calibrate.")
+    if input_range is None and mean is None:
+        input_range = known_input_range(model)
+    shifting = Shifting.of(source_images, input_range=input_range, mean=mean, std=std)
+    streams = ShiftedStreams(
+        model=model,
+        arguments={"trained_with": loss, "method": method, "seed": seed, **settings},
+        shifting=shifting,
+        samples=source_images,
+        labels=labels,
+        batch_size=batch_size,
+        seed=seed,
+    )
+    walk = Walk(
+        streams.with_progress(trials, advance).error_of, _axes(name, settings), budget=trials
+    )
+    best = walk.best()
+    features = streams.feature_moments()
+    return Calibration(
+        method=method,
+        settings=best.settings,
+        level="images" if labels is None else "labels",
+        thresholds=streams.thresholds(best.settings),
+        feature_mean=None if features is None else features[0],
+        feature_variance=None if features is None else features[1],
+        fisher=fisher(model, source_images) if "fisher" in METHODS[name].options() else None,
+        protocol={
+            "images": len(source_images),
+            "batch_size": batch_size,
+            "shifts": list(shifting.kinds),
+            "seed": seed,
+            "trials": [{**trial.settings, "error_percent": trial.error} for trial in walk.trials],
+            "loss": repr(loss),
+            "model_digest": tensors_digest(model.state_dict()),
+        },
+    )
+
+
+def _axes(method: str, settings: dict[str, Any]) -> list[Axis]:
+    """What is chosen of a method, unless the user has said it."""
+    kind = METHODS[method]
+    if kind is Protected:
+        start = Protected.longest
+        rate = Axis(name="longest", start=start, factor=2, lowest=start / 8, highest=8 * start)
+    else:
+        start = kind.defaults.get("learning_rate", LEARNING_RATE)
+        rate = Axis(
+            name="learning_rate", start=start, factor=math.sqrt(10), lowest=1e-5, highest=0.3
+        )
+    warm = Axis(name="temperature", start=1.0, factor=2, lowest=0.25, highest=8)
+    axes = [axis for axis in (rate, warm) if axis.name not in settings]
+    if not axes:
+        raise ValueError("nothing is left to choose: rate and temperature are both given.")
+    return axes
