@@ -36,7 +36,7 @@ from fenchel.adapters.watch import OnBatch, OnVerdict
 from fenchel.losses import Loss, parse
 from fenchel.methods.bn_alpha import BatchAlpha
 from fenchel.methods.calibrated import Calibration
-from fenchel.methods.choosing import Choice
+from fenchel.methods.choosing import Choice, calibration_in
 from fenchel.methods.side_by_side import SideBySide
 from fenchel.methods.unmoved import BatchStatistics
 from fenchel.names import unknown
@@ -170,9 +170,9 @@ def adapt(
         protect = "auto" if method is None and objective is None else False
     if protect == "auto" and method is None and objective is None:
         method = "protected"
-    calibration = _calibration(settings) or (
-        found if settings is None and method == "protected" else None
-    )
+    calibration = calibration_in(settings)
+    if settings is None and found is not None and method == found.method:
+        calibration = found
     choice = Choice.of(method, objective, calibration or settings, options)
     chosen = choice.made(loss, temperature, known_input_range(network))
     if learning_rate == "auto":
@@ -257,25 +257,16 @@ def _opened(
     calibration that lies beside its file."""
     from fenchel.models import Checkpoint, load_checkpoint  # not needed for a network at hand
 
-    found = None
     if isinstance(model, str | Path):
-        beside = Calibration.beside(model)
-        found = Calibration.load(beside) if beside.is_file() else None
         model = load_checkpoint(model)
     if not isinstance(model, Checkpoint):
         return model, trained_with, None  # refused as what it is
     if trained_with in (None, "auto"):
         trained_with = model.loss_spec or trained_with
         logger.info("trained with %s, says the checkpoint", trained_with)
+    beside = None if model.path is None else Calibration.beside(model.path)
+    found = Calibration.load(beside) if beside is not None and beside.is_file() else None
     return model.model, trained_with, found
-
-
-def _calibration(settings: str | Path | Calibration | None) -> Calibration | None:
-    """What settings= names, if it is a calibration or the file of one."""
-    if isinstance(settings, Calibration):
-        return settings
-    is_file = isinstance(settings, Path) or str(settings).endswith(".safetensors")
-    return Calibration.load(settings) if settings is not None and is_file else None
 
 
 def _catalogued(model: nn.Module) -> str:

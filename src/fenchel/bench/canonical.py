@@ -15,6 +15,7 @@ from fenchel.adapters import METHODS, Method, Settings
 from fenchel.api import LEARNING_RATE, as_optimizer
 from fenchel.losses import BinaryCrossEntropy, CrossEntropy, LabelSmoothing, Loss
 from fenchel.methods import Descent, EntropyMethod, made_method
+from fenchel.methods.choosing import settings_of
 from fenchel.names import unknown
 from fenchel.objectives import Conjugate, Entropy, Objective, SoftPseudoLabel
 
@@ -54,8 +55,8 @@ def canonical_settings(
         for name, value in settings.items()
         if value is not None or name not in ADAPTATION_DEFAULTS  # None: as if it were not there
     }
-    data = explicit.pop("settings", None)
-    chosen = {**kind.defaults, **kind.published_for(data, title=method), **explicit}
+    given_settings = settings_of(kind, method, explicit.pop("settings", None))
+    chosen = {**kind.defaults, **given_settings, **explicit}
     given = {name: chosen.get(name, default) for name, default in ADAPTATION_DEFAULTS.items()}
     options = {name: _frozen(value) for name, value in chosen.items() if name not in given}
     for name in options:
@@ -77,7 +78,7 @@ def canonical_settings(
         **{name: given[name] for name in ("statistics", "steps", "predict", "episodic", "protect")},
     )
     if protect := given.pop("protect"):
-        said = {**kind.published_for(data, title=method), **explicit}
+        said = {**given_settings, **explicit}
         given |= {name: _frozen(said.get(name)) for name in LEFT_OPEN} | {"protect": protect}
         return {"method": method, "options": _options_of(made, options), **given}
     given["parameters"] = _frozen(given["parameters"])

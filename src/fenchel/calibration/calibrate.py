@@ -60,7 +60,7 @@ def calibrate(
 
     >>> import fenchel, torch
     >>> network = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)).eval()
-    >>> found = fenchel.calibrate(network, "cross-entropy", torch.randn(64, 4), batch_size=32, trials=2)
+    >>> found = fenchel.calibrate(network, "cross-entropy", torch.randn(64, 4), batch_size=64, trials=1)
     >>> adapted = fenchel.adapt(network, trained_with="cross-entropy", settings=found)
     """
     loss = as_loss(trained_with)
@@ -77,9 +77,14 @@ def calibrate(
     if input_range is None and mean is None:
         input_range = known_input_range(model)
     shifting = Shifting.of(source_images, input_range=input_range, mean=mean, std=std)
+    known = METHODS[name].options()
+    important = fisher(model, source_images) if "fisher" in known else None
+    needed: dict[str, Any] = {} if important is None else {"fisher": important}
+    if "input_range" in known and shifting.pixels is not None:
+        needed |= {key: getattr(shifting.pixels, key) for key in ("input_range", "mean", "std")}
     streams = ShiftedStreams(
         model=model,
-        arguments={"trained_with": loss, "method": method, "seed": seed, **settings},
+        arguments={"trained_with": loss, "method": method, "seed": seed, **needed, **settings},
         shifting=shifting,
         samples=source_images,
         labels=labels,
@@ -98,7 +103,7 @@ def calibrate(
         thresholds=streams.thresholds(best.settings),
         feature_mean=None if features is None else features[0],
         feature_variance=None if features is None else features[1],
-        fisher=fisher(model, source_images) if "fisher" in METHODS[name].options() else None,
+        fisher=important,
         protocol={
             "images": len(source_images),
             "batch_size": batch_size,

@@ -28,7 +28,7 @@ HEALTHY = 1.0
 """Points by which a run may be worse than without updates and still count as healthy."""
 ROOM = 0.9
 """Thresholds of the monitor keep this distance from what healthy runs show."""
-COLLAPSED_BELOW = 0.75
+COLLAPSED_BELOW = 0.8
 """Of the share of classes at which predictions are suspect."""
 
 Advance = Callable[[int, int], object]

@@ -14,6 +14,7 @@ from fenchel._version import __version__
 from fenchel.cli import (
     adapt,
     bench,
+    calibrate,
     data,
     demo,
     derive,
@@ -78,6 +79,7 @@ def _options_of_the_program(
 
 app.command("demo")(demo.demo)
 app.command("adapt")(adapt.adapt_images)
+app.command("calibrate")(calibrate.calibrate)
 app.command("serve")(serve.serve)
 app.command("derive")(derive.derive_loss)
 app.command("train")(train.train)

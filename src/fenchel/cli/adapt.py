@@ -21,9 +21,10 @@ from fenchel.cli.adaptation_options import (
     MovingOption,
     OptimizerOption,
     ProtectOption,
-    PublishedSettingsOption,
+    SettingsOption,
     StatisticsOption,
     StdOption,
+    learning_rate_in,
 )
 from fenchel.cli.adapting import (
     StreamCall,
@@ -91,7 +92,7 @@ def adapt_images(
     std: StdOption = None,
     method: MethodOption = "protected",
     protect: ProtectOption = None,
-    settings: PublishedSettingsOption = None,
+    settings: SettingsOption = None,
     optimizer: OptimizerOption = None,
     learning_rate: LearningRateOption = None,
     temperature: Annotated[
@@ -296,7 +297,7 @@ def adapt_images(
             protect=protect,
             settings=settings,
             optimizer=optimizer,
-            learning_rate=learning_rate,
+            learning_rate=learning_rate_in(learning_rate),
             temperature=temperature,
             steps=steps,
             statistics=number_or_text(statistics),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -46,11 +46,14 @@ ProtectOption = Annotated[
         show_default="auto, or watch for a method that you name",
     ),
 ]
-PublishedSettingsOption = Annotated[
+SettingsOption = Annotated[
     str | None,
     typer.Option(
         rich_help_panel=ADAPTATION,
-        help="What the method's authors published for a data set, such as cifar10.",
+        metavar="FILE|NAME",
+        help="What `fenchel calibrate` found for the model; or the name of a data set, such as cifar10, for "
+        "which the method's authors published settings.",
+        show_default="the file beside the checkpoint, if there is one",
     ),
 ]
 OptimizerOption = Annotated[
@@ -62,8 +65,14 @@ OptimizerOption = Annotated[
     ),
 ]
 LearningRateOption = Annotated[
-    float | None,
-    typer.Option(min=0.0, rich_help_panel=ADAPTATION, show_default="the method's own, or 0.001"),
+    str | None,
+    typer.Option(
+        metavar="NUMBER|auto",
+        rich_help_panel=ADAPTATION,
+        help="auto: three rates side by side, of which the one whose predictions look best answers; three "
+        "times the work.",
+        show_default="the method's own, or 0.001",
+    ),
 ]
 StatisticsOption = Annotated[
     str | None,
@@ -84,3 +93,16 @@ MovingOption = Annotated[
         show_default="the method's own, or normalization",
     ),
 ]
+
+
+def learning_rate_in(text: str | None) -> float | Literal["auto"] | None:
+    """What `--learning-rate` says."""
+    if text is None or text == "auto":
+        return text  # type: ignore[return-value]
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not rate >= 0:
+        raise ValueError(f"learning_rate= is a number of at least 0, or auto; got {text!r}.")
+    return rate

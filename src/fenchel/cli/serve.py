@@ -18,9 +18,10 @@ from fenchel.cli.adaptation_options import (
     MovingOption,
     OptimizerOption,
     ProtectOption,
-    PublishedSettingsOption,
+    SettingsOption,
     StatisticsOption,
     StdOption,
+    learning_rate_in,
 )
 from fenchel.cli.adapting import number_or_text
 from fenchel.cli.console import err, out, pick_device, print_json
@@ -65,7 +66,7 @@ def serve(
     ] = False,
     method: MethodOption = "protected",
     protect: ProtectOption = None,
-    settings: PublishedSettingsOption = None,
+    settings: SettingsOption = None,
     optimizer: OptimizerOption = None,
     learning_rate: LearningRateOption = None,
     statistics: StatisticsOption = None,
@@ -199,7 +200,7 @@ def serve(
             protect=protect,
             settings=settings,
             optimizer=optimizer,
-            learning_rate=learning_rate,
+            learning_rate=learning_rate_in(learning_rate),
             statistics=number_or_text(statistics),
             parameters=None if parameters is None else selected_parameters(parameters),
             size=size,

@@ -44,7 +44,7 @@ class Calibration:
     >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 8), torch.nn.BatchNorm1d(8),
     ...                               torch.nn.Linear(8, 3)).eval()
     >>> images = torch.rand(64, 3, 8, 8)
-    >>> found = fenchel.calibrate(network, "cross-entropy", images, batch_size=32)
+    >>> found = fenchel.calibrate(network, "cross-entropy", images, batch_size=64, trials=1)
     >>> found.level, sorted(found.settings)
     ('images', ['longest', 'temperature'])
     """
@@ -65,8 +65,7 @@ class Calibration:
                 f"these settings were chosen for method {self.method!r}; got method {method!r}. Calibrate "
                 f"again with method={method!r}, or leave settings= out."
             )
-        fisher = {} if self.fisher is None else {"fisher": self.fisher}
-        return {**self.settings, **fisher}
+        return dict(self.settings)
 
     def described(self) -> dict[str, Any]:
         """Everything but the tensors, as plain values."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fenchel.adapters.method import METHODS, Method
@@ -54,8 +55,10 @@ class Choice:
         if twice := sorted(written.keys() & options.keys()):
             raise TypeError(f"{', '.join(twice)} is given twice, in method= and as a keyword.")
         known = kind.options()
-        found = {**kind.defaults, **_settings_of(kind, name, settings)}
+        found = {**kind.defaults, **settings_of(kind, name, settings)}
         theirs = {option: value for option, value in found.items() if option in known}
+        if isinstance(settings, Calibration) and settings.fisher is not None and "fisher" in known:
+            theirs["fisher"] = settings.fisher
         return Choice(
             kind=kind,
             name=name,
@@ -89,18 +92,27 @@ class Choice:
         return dataclasses.replace(self.ready, objective=cooled)
 
 
-def _settings_of(
+def settings_of(
     kind: type[Method] | type[Objective], name: str, settings: object
 ) -> dict[str, Any]:
     """What was found for the model, or what the method's authors published for a data set."""
-    if isinstance(settings, Calibration):
-        return settings.settings_for(name)
+    calibration = calibration_in(settings)
+    if calibration is not None:
+        return calibration.settings_for(name)
     if settings is not None and not isinstance(settings, str):
         raise TypeError(
             "settings is a calibration, its file, or the name of a data set; got "
             f"{type(settings).__name__}."
         )
     return kind.published_for(settings, title=name)
+
+
+def calibration_in(settings: object) -> Calibration | None:
+    """What `settings=` names, if it is a calibration or the file of one."""
+    if isinstance(settings, Calibration):
+        return settings
+    is_file = isinstance(settings, Path) or str(settings).endswith(".safetensors")
+    return Calibration.load(settings) if is_file else None  # type: ignore[arg-type]
 
 
 def _named(method: object) -> tuple[type[Method] | type[Objective], str, dict[str, Any]]:

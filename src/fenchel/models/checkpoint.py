@@ -107,6 +107,7 @@ class Checkpoint:
         spec: what `open_model` was asked for; empty for a checkpoint that was loaded by its path.
         files: digests of the files that it was made of beside a checkpoint, by their names.
         caution: what its user should know, in a sentence; empty if there is nothing.
+        path: the file that it was loaded from; None for one that was made.
     """
 
     model: nn.Module
@@ -114,6 +115,7 @@ class Checkpoint:
     spec: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     caution: str = ""
+    path: Path | None = field(default=None, compare=False)
 
     @property
     def loss_spec(self) -> str:
@@ -189,7 +191,7 @@ def load_checkpoint(path: str | Path, *, device: str | torch.device = "cpu") -> 
     with torch.random.fork_rng(devices=[]):
         model = build(metadata.architecture, **arguments)
     weights.load_weights(model, state)
-    return Checkpoint(model.to(device).eval(), metadata)
+    return Checkpoint(model.to(device).eval(), metadata, path=file)
 
 
 def checkpoint_file(path: str | Path) -> Path:

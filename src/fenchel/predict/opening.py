@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fenchel.names import parse_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import Tensor, nn
 
     from fenchel.adapters import Adapter
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from fenchel.adapters.group import Group
     from fenchel.losses import Loss
     from fenchel.models import Checkpoint
+    from fenchel.predict.images import ImageFiles
 
 MOST_SOURCE_IMAGES = 2000
 """As many as EATA's authors take."""
@@ -27,6 +30,7 @@ class Opened:
 
     adapter: Adapter
     source: Checkpoint
+    network: nn.Module
     is_wrapped: bool
     """Whether the adapted network is the source model behind a normalisation of its images."""
 
@@ -52,7 +56,7 @@ class Adaptation:
     protect: str | None = None
     settings: str | None = None
     optimizer: str | None = None
-    learning_rate: float | None = None
+    learning_rate: float | Literal["auto"] | None = None
     temperature: float | None = None
     steps: int = 1
     statistics: str | float | None = None
@@ -82,7 +86,7 @@ class Adaptation:
             trained_with=loss,
             **_method_arguments(self.method, loss),
             protect=protection(self.protect, self.method),
-            settings=self.settings,
+            settings=self._settings(source),
             optimizer=self.optimizer,
             learning_rate=self.learning_rate,
             temperature=self.temperature,
@@ -95,7 +99,7 @@ class Adaptation:
             seed=self.seed,
             group=group,
         )
-        return Opened(adapter, source, is_wrapped=network is not source.model)
+        return Opened(adapter, source, network, is_wrapped=network is not source.model)
 
     def described(self, opened: Opened) -> dict[str, Any]:
         """What decides the predictions beside the images and how they are batched."""
@@ -119,16 +123,35 @@ class Adaptation:
             "std": self.std,
         }
 
+    def _settings(self, source: Checkpoint) -> str | Path | None:
+        """What is told, else the calibration beside the checkpoint, if it is for this method."""
+        from fenchel.methods.calibrated import Calibration
+
+        if self.settings is not None or source.path is None:
+            return self.settings
+        beside = Calibration.beside(source.path)
+        is_for_it = beside.is_file() and Calibration.load(beside).method == self.method
+        return beside if is_for_it else None
+
     def _source_pixels(self) -> Tensor | None:
         """Images of the source, read as those that are predicted; of many a random part."""
         if self.source_images is None:
             return None
         from fenchel.predict.images import read_images
-        from fenchel.predict.reading import Batch, read_ahead
 
         images = read_images(self.source_images, size=self.size, mode=self.image_mode)
         some = images.order(shuffle=True)[:MOST_SOURCE_IMAGES]  # classes may be sorted
-        return Batch(tuple(read_ahead(images, some))).inputs().to(self.device)
+        return self.pixels(images, some)[0]
+
+    def pixels(self, images: ImageFiles, chosen: Iterable[int]) -> tuple[Tensor, list[int]]:
+        """Images as the model takes them, and which of those that were chosen can be used."""
+        from fenchel.predict.reading import Batch, first_usable, of_shape, read_ahead
+
+        wanted = [int(index) for index in chosen]
+        like = first_usable(images, wanted).values
+        assert like is not None
+        batch = Batch(tuple(of_shape(like.shape, read_ahead(images, wanted))))
+        return batch.inputs().to(self.device), [picture.index for picture in batch.usable]
 
 
 def _method_arguments(method: str, loss: Loss | None) -> dict[str, Any]:
