@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import calibrating
 import hostile
 import jinja2
 import reading
@@ -52,6 +53,10 @@ def render(template: str) -> str:
         "hostile_number": hostile.number_of,
         "hostile_verdicts": hostile.verdicts,
         "hostile_noticed": hostile.noticed,
+        "settings_table": calibrating.table,
+        "settings_protocol": calibrating.protocol,
+        "score_table": calibrating.scores,
+        "score_runs": calibrating.runs,
         "ours": lambda *place: number(row_of(*place), "ours"),
         "paper": lambda *place: number(row_of(*place), "paper"),
         "apart": reading.apart,
@@ -75,7 +80,7 @@ def render(template: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page that is made from the results, by its file."""
-    with_parts = (ROOT / "README.md", DOCS / "safety.md")
+    with_parts = (ROOT / "README.md", DOCS / "safety.md", DOCS / "settings.md")
     return {
         DOCS / "results.md": render("results.md"),
         **{file: filled(file) for file in with_parts},

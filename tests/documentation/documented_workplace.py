@@ -52,6 +52,8 @@ def furnish(folder: Path) -> None:
     _write_data(folder / "home" / "data", random)
     _write_photos(folder / "photos", random)
     _write_cameras(folder / "cameras", random)
+    source = random.integers(0, 256, (40, 32, 32, 3), dtype=np.uint8)
+    np.savez(folder / "source.npz", images=source, labels=np.arange(40) % 10)
     np.save(folder / "digits.npy", random.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8))
     _write_code(folder)
     for place, loss in {"runs/poly": "poly:epsilon=6", "runs/ce": "cross-entropy"}.items():

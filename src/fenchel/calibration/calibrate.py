@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,7 +22,9 @@ from fenchel.methods.importance import fisher
 from fenchel.methods.protected import Protected
 from fenchel.names import parse_spec
 
-BUDGET = 9
+BUDGET = 10
+BY_BATCH = {"statistics": "batch", "optimizer": "sgd", "sharpness": None, "longest": 0.04}
+"""The protected method under the statistics of the batch: bounds that only a rate far too high meets."""
 
 
 def calibrate(
@@ -46,8 +49,8 @@ def calibrate(
     trained_with: the loss it was trained with, as for `adapt`.
     source_images: a few hundred samples, as the model takes them.
     labels: their classes. Without labels the model's own predictions on them take their place.
-    method: the method that is calibrated. Of `protected` the longest step and the temperature are chosen, of
-        any other method the learning rate and the temperature.
+    method: the method that is calibrated. Of `protected` statistics, step and temperature are chosen, of any
+        other method the learning rate and the temperature.
     batch_size: that of the stream to come.
     trials: how many settings are tried at most; each is one run over six shifts of about 1,000 images.
     input_range: the range of the pixels, or `mean` and `std` by which they were normalised. Not needed for
@@ -91,10 +94,13 @@ def calibrate(
         batch_size=batch_size,
         seed=seed,
     )
-    walk = Walk(
-        streams.with_progress(trials, advance).error_of, _axes(name, settings), budget=trials
-    )
-    best = walk.best()
+    walks = [
+        Walk(streams.error_of, way.axes, way.fixed, budget=budget)
+        for way, budget in _shared_out(trials, _ways(name, settings))
+    ]
+    streams.tell(trials, advance)
+    best = min((walk.best() for walk in walks), key=lambda trial: trial.error)
+    tried = [trial for walk in walks for trial in walk.trials]
     features = streams.feature_moments()
     return Calibration(
         method=method,
@@ -109,26 +115,50 @@ def calibrate(
             "batch_size": batch_size,
             "shifts": list(shifting.kinds),
             "seed": seed,
-            "trials": [{**trial.settings, "error_percent": trial.error} for trial in walk.trials],
+            "trials": [{**trial.settings, "error_percent": trial.error} for trial in tried],
             "loss": repr(loss),
             "model_digest": tensors_digest(model.state_dict()),
         },
     )
 
 
-def _axes(method: str, settings: dict[str, Any]) -> list[Axis]:
-    """What is chosen of a method, unless the user has said it."""
+@dataclass(frozen=True)
+class _Way:
+    """What is varied, from which start on, and what stays as it is."""
+
+    axes: Sequence[Axis]
+    fixed: dict[str, Any] = field(default_factory=dict)
+
+
+def _ways(method: str, settings: Mapping[str, Any]) -> list[_Way]:
+    """The ways to adapt with a method, of which the better is taken; what the user says is not varied.
+
+    The protected method has two: statistics that suit the batch, under which it moves little, and those of
+    the batch, under which it may move far. Streams of large and varied batches want the second.
+    """
+    warm = Axis(name="temperature", start=1.0, factor=2, lowest=0.25, highest=8)
     kind = METHODS[method]
     if kind is Protected:
         start = Protected.longest
-        rate = Axis(name="longest", start=start, factor=2, lowest=start / 8, highest=8 * start)
+        length = Axis(name="longest", start=start, factor=2, lowest=start / 8, highest=8 * start)
+        found = [_Way((length, warm)), _Way((_rates(0.01), warm), BY_BATCH)]
     else:
-        start = kind.defaults.get("learning_rate", LEARNING_RATE)
-        rate = Axis(
-            name="learning_rate", start=start, factor=math.sqrt(10), lowest=1e-5, highest=0.3
-        )
-    warm = Axis(name="temperature", start=1.0, factor=2, lowest=0.25, highest=8)
-    axes = [axis for axis in (rate, warm) if axis.name not in settings]
-    if not axes:
+        found = [_Way((_rates(kind.defaults.get("learning_rate", LEARNING_RATE)), warm))]
+    ways = [
+        _Way([axis for axis in way.axes if axis.name not in settings], way.fixed)
+        for way in found
+        if not way.fixed.keys() & settings.keys()
+    ]
+    if not any(way.axes for way in ways):
         raise ValueError("nothing is left to choose: rate and temperature are both given.")
-    return axes
+    return ways
+
+
+def _rates(start: float) -> Axis:
+    return Axis(name="learning_rate", start=start, factor=math.sqrt(10), lowest=1e-5, highest=0.3)
+
+
+def _shared_out(trials: int, ways: Sequence[_Way]) -> list[tuple[_Way, int]]:
+    """Every way with its part of the budget; the first has what is left over."""
+    parts = [trials // len(ways) + (place < trials % len(ways)) for place in range(len(ways))]
+    return [(way, part) for way, part in zip(ways, parts, strict=True) if part]

@@ -67,8 +67,8 @@ class ShiftedStreams:
                 f"{tuple(self.labels.shape)}."
             )
 
-    def with_progress(self, trials: int, advance: Advance | None) -> ShiftedStreams:
-        """The same streams, which tell `advance` of every one that is done."""
+    def tell(self, trials: int, advance: Advance | None) -> None:
+        """Let `advance` know of every stream that is done."""
         total, done = trials * len(self.shifting.kinds), 0
 
         def step() -> None:
@@ -78,7 +78,6 @@ class ShiftedStreams:
                 advance(done, total)
 
         self.advance = step
-        return self
 
     def error_of(self, settings: dict[str, Any]) -> float:
         """The error of some settings in percent: mean over the shifts, each from the source on."""

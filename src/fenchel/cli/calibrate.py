@@ -104,7 +104,7 @@ def calibrate(
             rich_help_panel=ADAPTATION,
             help="Settings that are tried at most; each is a run over six shifts of about 1,000 images.",
         ),
-    ] = 9,
+    ] = 10,
     out_file: Annotated[
         Path | None,
         typer.Option(
@@ -227,11 +227,14 @@ def _labels(file: Path | None, found: Any, count: int) -> Any:
 
 def _tell(calibration: Calibration, target: Path) -> None:
     trials = list(calibration.protocol["trials"])
-    names = list(calibration.settings)
+    names = list(
+        dict.fromkeys(name for trial in trials for name in trial if name != "error_percent")
+    )
     table = Table(*names, "error %", "", box=None)
     for trial in trials:
-        chosen = all(trial[name] == calibration.settings[name] for name in names)
-        values = [f"{trial[name]:g}" for name in names]
+        settings = {name: value for name, value in trial.items() if name != "error_percent"}
+        chosen = settings == dict(calibration.settings)
+        values = [_shown(trial.get(name)) for name in names]
         table.add_row(*values, f"{trial['error_percent']:.2f}", "chosen" if chosen else "")
     print_table(table)
     judged = "labels" if calibration.level == "labels" else "the model's own predictions"
@@ -241,3 +244,7 @@ def _tell(calibration: Calibration, target: Path) -> None:
     out.print(
         "use it: fenchel adapt ... --settings FILE, or settings= of fenchel.adapt", highlight=False
     )
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

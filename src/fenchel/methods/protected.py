@@ -37,8 +37,8 @@ class Protected(EntropyMethod):
 
     A sample counts w = exp(d c / sharpness): d is how far its prediction is from the mean prediction, c how
     sure it is, both scaled to [0, 1] within the batch; samples whose d is below the batch's mean count
-    nothing (as in ROID). A step of the optimiser is shortened to `longest` times the length of the source's
-    parameters, all of them taken together, and then
+    nothing (as in ROID). With `sharpness=None` all samples count the same. A step of the optimiser is
+    shortened to `longest` times the length of the source's parameters, all of them taken together, and then
 
         theta <- source + (1 - pull) (theta - source) + step
 
@@ -63,7 +63,7 @@ class Protected(EntropyMethod):
         "predict": "before",
     }
 
-    sharpness: float = 1 / 3
+    sharpness: float | None = 1 / 3
     momentum: float = 0.9
     longest: float = 0.003
     pull: float = 0.02
@@ -72,7 +72,7 @@ class Protected(EntropyMethod):
 
     def __post_init__(self) -> None:
         for name, valid, rule in (
-            ("sharpness", self.sharpness > 0, "sharpness > 0"),
+            ("sharpness", self.sharpness is None or self.sharpness > 0, "sharpness > 0 or None"),
             ("momentum", 0 <= self.momentum <= 1, "0 <= momentum <= 1"),
             ("longest", self.longest > 0, "longest > 0"),
             ("pull", 0 < self.pull <= 1, "0 < pull <= 1"),
@@ -123,6 +123,8 @@ class Protected(EntropyMethod):
 
     def weights(self, p: Tensor, mean: Tensor) -> Tensor:
         """How much every sample counts, by how different and how sure its prediction is."""
+        if self.sharpness is None:
+            return torch.ones_like(p[..., 0])
         return sure_and_different(
             1 - cosine(p, mean), -torch.special.entr(p).sum(-1), self.sharpness
         )

@@ -1,0 +1,118 @@
+"""What settings without labels of the target cost: the three levels of docs/settings.md, measured.
+
+    python results/settings_checks.py [--source ce] [--seed 0]     # results/settings-checks.csv
+
+Every source is calibrated on images of its training set, with their labels and without, and then adapts to
+the fifteen test corruptions, on which nothing was chosen. Beside it: batch statistics alone, the settings
+tuned on the validation corruptions (zoo/NAME.tuned.json), and the default with nothing but the model. The
+same command again continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fenchel
+from fenchel.bench.tuned import read_tuned
+from fenchel.data import load
+from fenchel.data.corruptions import TEST_CORRUPTIONS
+from fenchel.data.stream import Stream, corruption_shifts
+from fenchel.files import write_atomically
+from fenchel.models import Checkpoint, load_checkpoint, zoo
+from fenchel.performance import retain_freed_memory
+from fenchel.progress import progress
+from fenchel.report.layout import to_csv
+
+HERE = Path(__file__).parent
+FILE, FOLDER = HERE / "settings-checks.csv", HERE / "calibrations"
+SOURCES = ("ce", "poly", "squared")
+BATCH, IMAGES, CALIBRATED_ON, TRIALS = 100, 1000, 500, 8
+SEVERITY = 5
+HEADINGS = ("source", "settings", "corruption", "seed", "images", "error")
+
+Adapt = Callable[[], fenchel.Adapter]
+
+
+def calibration(source: str, checkpoint: Checkpoint, level: str) -> fenchel.Calibration:
+    """That of a source, found once; images and labels are those of its training set."""
+    path = FOLDER / f"{source}-{level}.safetensors"
+    if not path.is_file():
+        data = load("cifar10", split="train")
+        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+        chosen = order[:CALIBRATED_ON].numpy()
+        images = torch.from_numpy(data.images(chosen)).permute(0, 3, 1, 2).float() / 255
+        labels = torch.from_numpy(data.labels[chosen]) if level == "labels" else None
+        found = fenchel.calibrate(
+            checkpoint.model, checkpoint.loss_spec, images, labels, batch_size=BATCH, trials=TRIALS
+        )
+        found.save(path)
+    return fenchel.Calibration.load(path)
+
+
+def ways(source: str) -> dict[str, Adapt]:
+    """How a source is adapted, by what the settings were chosen with."""
+    checkpoint = load_checkpoint(zoo.path_of(f"cifar10-resnet26-{source}"))
+    tuned = read_tuned(zoo.folder() / f"cifar10-resnet26-{source}.tuned.json")
+    (choice,) = (choice for choice in tuned.choices if choice.method == "conjugate")
+
+    def with_settings(**arguments: Any) -> Adapt:
+        loss = checkpoint.loss_spec
+        return lambda: fenchel.adapt(checkpoint.model, trained_with=loss, **arguments)
+
+    return {
+        "batch statistics alone": with_settings(method="bn"),
+        "tuned on validation corruptions": with_settings(method="conjugate", **choice.settings),
+        "level 1: labelled source images": with_settings(
+            settings=calibration(source, checkpoint, "labels")
+        ),
+        "level 2: source images": with_settings(settings=calibration(source, checkpoint, "images")),
+        "level 3: the model alone": with_settings(),
+    }
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    retain_freed_memory()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", choices=SOURCES, action="append")
+    parser.add_argument("--seed", type=int, action="append")
+    options = parser.parse_args()
+    shifts = corruption_shifts("cifar10-c", corruptions=TEST_CORRUPTIONS, severities=[SEVERITY])
+    for source in options.source or SOURCES:
+        found = ways(source)
+        for seed in options.seed or (0, 1, 2):
+            run(source, found, shifts, seed)
+
+
+def run(source: str, found: dict[str, Adapt], shifts: Any, seed: int) -> None:
+    """Whatever of a source and a seed has no row yet, one row at a time."""
+    with progress(f"{source}, seed {seed}", total=len(found) * len(shifts)) as bar:
+        for name, adapt in found.items():
+            for shift in shifts:
+                place = (source, name, shift.name, str(seed))
+                if place not in {tuple(row[:4]) for row in rows()}:
+                    adapted, wrong = adapt(), 0
+                    for batch in Stream(shifts=[shift], batch_size=BATCH, limit=IMAGES, seed=seed):
+                        predicted = adapted(batch.inputs).argmax(-1)
+                        wrong += int((predicted != batch.reveal_labels()).sum())
+                    added = [*rows(), (*place, IMAGES, 100 * wrong / IMAGES)]
+                    write_atomically(FILE, to_csv(HEADINGS, added).encode())
+                bar.advance()
+
+
+def rows() -> list[tuple[str, ...]]:
+    """What has been measured so far."""
+    if not FILE.is_file():
+        return []
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return [tuple(row) for row in csv.reader(file)][1:]
+
+
+if __name__ == "__main__":
+    main()
