@@ -45,14 +45,9 @@ def network() -> nn.Module:
     return model.eval()
 
 
-@pytest.fixture(autouse=True)
-def _short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "STREAM_SAMPLES", 96)
-
-
 def calibrated(network: nn.Module, **given: Any) -> fenchel.Calibration:
     x, labels = blobs()
-    arguments = {"labels": labels, "batch_size": 32, "trials": 3, **given}
+    arguments = {"labels": labels, "batch_size": 32, "trials": 3, "length": 96, **given}
     return fenchel.calibrate(network, "cross-entropy", x, **arguments)
 
 
@@ -221,6 +216,7 @@ def test_one_stream_passes_over_few_samples_several_times(network: nn.Module) ->
         samples=x,
         labels=labels,
         batch_size=16,
+        length=96,
         seed=0,
     )
     batches = list(some._stream("speckle_noise"))

@@ -12,7 +12,6 @@ import pytest
 
 from fenchel import Calibration
 from fenchel.bench.canonical import canonical_settings
-from fenchel.calibration import streams
 from fenchel.cli import main
 from fenchel.losses import CrossEntropy
 
@@ -30,7 +29,6 @@ def build():
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(streams, "STREAM_SAMPLES", 40)
     (tmp_path / "net.py").write_text(NETWORK)
     images = np.random.default_rng(0).integers(0, 256, (40, 12, 12, 3), dtype=np.uint8)
     np.save("images.npy", images)
@@ -53,6 +51,8 @@ CALL = (
     "cross-entropy",
     "--trials",
     "2",
+    "--length",
+    "40",
     "--out",
     "c.safetensors",
 )

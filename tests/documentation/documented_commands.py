@@ -99,10 +99,10 @@ RUN = {
             "net.pt": "net-cifar10.pt",
             "train/": "source.npz",
         },
-        "--trials 1 --force",
+        "--trials 1 --length 40 --force",
     ),
     "fenchel calibrate --model runs/ce --images source.npz --out ce.calibration.safetensors "
-    "--trials 2": AS_IT_IS,
+    "--trials 2": Adjusted(more="--length 40"),
     "fenchel adapt --model runs/ce --images digits.npy --settings ce.calibration.safetensors "
     "--out calibrated.csv": AS_IT_IS,
     "fenchel reproduce table-poly --scale cpu --workers 2": Adjusted(more="--dry-run"),

@@ -22,7 +22,7 @@ from fenchel.methods.importance import fisher
 from fenchel.methods.protected import Protected
 from fenchel.names import parse_spec
 
-BUDGET = 10
+BUDGET, LENGTH = 10, 1000
 BY_BATCH = {"statistics": "batch", "optimizer": "sgd", "sharpness": None, "longest": 0.04}
 """The protected method under the statistics of the batch: bounds that only a rate far too high meets."""
 
@@ -36,6 +36,7 @@ def calibrate(
     method: str = "protected",
     batch_size: int = 100,
     trials: int = BUDGET,
+    length: int = LENGTH,
     input_range: tuple[float, float] | None = None,
     mean: tuple[float, ...] | None = None,
     std: tuple[float, ...] | None = None,
@@ -52,7 +53,8 @@ def calibrate(
     method: the method that is calibrated. Of `protected` statistics, step and temperature are chosen, of any
         other method the learning rate and the temperature.
     batch_size: that of the stream to come.
-    trials: how many settings are tried at most; each is one run over six shifts of about 1,000 images.
+    trials: how many settings are tried at most; each is one run over six shifts.
+    length: how many images such a run has per shift. Fewer source images come several times, shifted anew.
     input_range: the range of the pixels, or `mean` and `std` by which they were normalised. Not needed for
         images in [0, 1], nor for models that know it.
     advance: called after every run over a shift, with the number of runs so far and the most there will be.
@@ -63,7 +65,8 @@ def calibrate(
 
     >>> import fenchel, torch
     >>> network = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)).eval()
-    >>> found = fenchel.calibrate(network, "cross-entropy", torch.randn(64, 4), batch_size=64, trials=1)
+    >>> images = torch.randn(64, 4)
+    >>> found = fenchel.calibrate(network, "cross-entropy", images, batch_size=64, trials=1, length=64)
     >>> adapted = fenchel.adapt(network, trained_with="cross-entropy", settings=found)
     """
     loss = as_loss(trained_with)
@@ -92,6 +95,7 @@ def calibrate(
         samples=source_images,
         labels=labels,
         batch_size=batch_size,
+        length=length,
         seed=seed,
     )
     walks = [
@@ -113,6 +117,7 @@ def calibrate(
         protocol={
             "images": len(source_images),
             "batch_size": batch_size,
+            "length": length,
             "shifts": list(shifting.kinds),
             "seed": seed,
             "trials": [{**trial.settings, "error_percent": trial.error} for trial in tried],

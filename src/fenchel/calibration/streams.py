@@ -21,8 +21,6 @@ from fenchel.calibration.shifting import Shifting
 from fenchel.methods.descent import Descent
 from fenchel.objectives import Entropy
 
-STREAM_SAMPLES = 1000
-"""Every shift is a stream of about so many; fewer samples come several times, shifted anew."""
 FEWEST = 32
 HEALTHY = 1.0
 """Points by which a run may be worse than without updates and still count as healthy."""
@@ -40,6 +38,7 @@ class ShiftedStreams:
 
     arguments: those of `adapt` that are not chosen.
     labels: the classes; None for the source model's own predictions on the samples as they are.
+    length: every shift is a stream of about so many; fewer samples come several times, shifted anew.
     """
 
     model: nn.Module
@@ -48,6 +47,7 @@ class ShiftedStreams:
     samples: Tensor
     labels: Tensor | None
     batch_size: int
+    length: int
     seed: int
     advance: Callable[[], object] = field(default=lambda: None)
 
@@ -57,8 +57,9 @@ class ShiftedStreams:
                 f"calibrating needs {FEWEST} source samples or more, better a few hundred; got "
                 f"{len(self.samples)}. Pass more."
             )
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1; got {self.batch_size!r}.")
+        for name in ("batch_size", "length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)!r}.")
         if self.labels is None:
             self.labels = self._predicted()
         elif self.labels.shape != (len(self.samples),):
@@ -105,7 +106,7 @@ class ShiftedStreams:
                 worse -= int((self._classes(adapted, unmoved) != labels).sum())
                 one = self._compared(adapted, ours, adapted.source_prediction(batch), unmoved)
                 compared = one if compared is None or one is None else compared + one
-            healthy = 100 * worse <= HEALTHY * STREAM_SAMPLES
+            healthy = 100 * worse <= HEALTHY * self.length
             if compared is not None and healthy:
                 found = widened(found, compared)
         return found
@@ -136,10 +137,10 @@ class ShiftedStreams:
     def _stream(self, kind: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Shifted batches with their labels; every pass over the samples has its own order and noise."""
         assert self.labels is not None
-        size, passes = len(self.samples), max(1, round(STREAM_SAMPLES / len(self.samples)))
+        size, passes = len(self.samples), max(1, round(self.length / len(self.samples)))
         for turn in range(passes):
             generator = torch.Generator().manual_seed(1000 * self.seed + turn)
-            order = torch.randperm(size, generator=generator)[:STREAM_SAMPLES]
+            order = torch.randperm(size, generator=generator)[: self.length]
             shifted = self.shifting.shifted(self.samples[order], kind, self.seed * passes + turn)
             for rows in torch.split(torch.arange(len(order)), self.batch_size):
                 yield shifted[rows], self.labels[order[rows]]

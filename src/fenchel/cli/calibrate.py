@@ -102,9 +102,13 @@ def calibrate(
         typer.Option(
             min=1,
             rich_help_panel=ADAPTATION,
-            help="Settings that are tried at most; each is a run over six shifts of about 1,000 images.",
+            help="Settings that are tried at most; each is a run over six shifts.",
         ),
     ] = 10,
+    length: Annotated[
+        int,
+        typer.Option(min=1, rich_help_panel=ADAPTATION, help="Images per shift in such a run."),
+    ] = 1000,
     out_file: Annotated[
         Path | None,
         typer.Option(
@@ -190,6 +194,7 @@ def calibrate(
             method=method,
             batch_size=batch_size,
             trials=trials,
+            length=length,
             input_range=(0.0, 1.0),
             seed=seed,
             advance=lambda done, total: bar.advance(),

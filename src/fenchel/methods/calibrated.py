@@ -44,7 +44,7 @@ class Calibration:
     >>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 8), torch.nn.BatchNorm1d(8),
     ...                               torch.nn.Linear(8, 3)).eval()
     >>> images = torch.rand(64, 3, 8, 8)
-    >>> found = fenchel.calibrate(network, "cross-entropy", images, batch_size=64, trials=1)
+    >>> found = fenchel.calibrate(network, "cross-entropy", images, batch_size=64, trials=1, length=64)
     >>> found.level, sorted(found.settings)
     ('images', ['longest', 'temperature'])
     """
