@@ -6,6 +6,9 @@ import csv
 from functools import cache
 from pathlib import Path
 
+from fenchel.paper.gaussian_map_figure import map_verdict, read_map
+from fenchel.report.several import LEVEL, MARK
+
 HERE = Path(__file__).parent
 
 TABLES = {
@@ -59,11 +62,12 @@ def with_spread(row: Row, column: str, digits: int = 2) -> str:
 
 
 def interval(row: Row) -> str:
-    """The paired difference to the conjugate with its interval."""
+    """The paired difference to the conjugate with its interval, marked where Holm's p-value is low."""
     if not row["minus_conjugate"]:
         return ""
     estimate, low, high = (f"{float(row[key]):+.2f}" for key in ("minus_conjugate", "low", "high"))
-    return f"{estimate} [{low}, {high}]"
+    mark = f" {MARK}" if row.get("p_holm") and float(row["p_holm"]) < LEVEL else ""
+    return f"{estimate} [{low}, {high}]{mark}"
 
 
 def row_of(name: str, title: str, method: str) -> Row:
@@ -129,6 +133,11 @@ def lowest_task_loss(method: str) -> list[int]:
     for row in rows_of("fig-task-loss-curves"):
         losses.setdefault(int(row["batch"]), {})[row["method"]] = float(row["mean"])
     return [batch for batch, found in losses.items() if min(found, key=found.__getitem__) == method]
+
+
+def gaussian_map() -> str:
+    """What the map of the Gaussians says."""
+    return " ".join(map_verdict(read_map(rows_of("fig-gaussian-map"))))
 
 
 @cache

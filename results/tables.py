@@ -32,6 +32,21 @@ def table(name: str, titles: Sequence[str] | None = None) -> str:
     return _markdown(headings, rows)
 
 
+def certainty(name: str, titles: Sequence[str] | None = None) -> str:
+    """Methods by line: the difference to the conjugate over streams, and the p-value by Holm."""
+    titles = titles or lines_with_results(name)
+    lines = [_Line(name, title) for title in titles]
+    headings = ["minus conjugate"]
+    for title in titles:
+        headings += [f"{title}: over streams [95 %]", "p, Holm"]
+    rows = [
+        [TableEntry(method), *(entry for line in lines for entry in line.certainty(method))]
+        for method in _methods(lines)
+        if method != "conjugate"
+    ]
+    return _markdown(headings, rows)
+
+
 def by_severity(data: str) -> str:
     """Methods by severity, our errors; then their paired differences to the conjugate."""
     titles = lines_with_results("table-severity", data)
@@ -94,6 +109,15 @@ class _Line:
     def difference(self, method: str) -> TableEntry:
         row = self._row(method)
         return TableEntry("") if row is None else TableEntry(interval(row))
+
+    def certainty(self, method: str) -> tuple[TableEntry, TableEntry]:
+        """The interval over streams, and Holm's p-value."""
+        row = self._row(method)
+        if row is None or not row["p_holm"]:
+            return TableEntry("-"), TableEntry("-")
+        low, high = (f"{float(row[key]):+.2f}" for key in ("streams_low", "streams_high"))
+        p_value = float(row["p_holm"])
+        return TableEntry(f"[{low}, {high}]"), TableEntry(f"{p_value:.3f}")
 
     def _row(self, method: str) -> Row | None:
         row = self.rows.get(method)
