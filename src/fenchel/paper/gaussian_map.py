@@ -146,8 +146,15 @@ _SAMPLES = {"full": 10_000, "cpu": 2000, "smoke": 100}
 
 
 def map_settings(scale: str) -> MapSettings:
-    """Ten draws at every scale; `full` draws more points, `smoke` fewer."""
+    """Ten draws at every scale; `full` draws more points, `smoke` fewer, at one range and one rate."""
     if scale not in _SAMPLES:
         raise unknown("scale", scale, _SAMPLES)
-    usual = MapSettings()
-    return replace(usual, each=replace(usual.each, samples=_SAMPLES[scale]))
+    usual, single = MapSettings(), GaussianSettings()
+    settings = replace(usual, each=replace(usual.each, samples=_SAMPLES[scale]))
+    if scale != "smoke":
+        return settings
+    return MapSettings(
+        ranges=((single.low_variance, single.high_variance),),
+        rates=(single.learning_rate,),
+        each=replace(settings.each, shifts=single.shifts),
+    )
