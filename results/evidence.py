@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -35,23 +36,23 @@ def evidence_for(claim: Claim) -> list[Evidence]:
 
 
 def from_cells(facts: Facts) -> list[Evidence]:
-    """Errors of methods on lines of a table, each against others there or elsewhere, on the same images."""
-    found = []
-    lines = facts["lines"]
-    for line, other_line in zip(lines, facts.get("against_lines", lines), strict=True):
-        for method in facts["methods"]:
-            for other in facts.get("against", [method]):
-                ours = _run(facts["table"], line, method)
-                theirs = _run(facts.get("against_table", facts["table"]), other_line, other)
-                if (pair := paired(theirs, ours)) is None:
-                    continue
-                images, streams = pair
-                intervals = ((images.low, images.high), (streams.low, streams.high))
-                shown = other if len(facts["methods"]) == 1 and other != method else method
-                what = CALLED.get(shown, shown)
-                if len(lines) > 1:
-                    what += f", {line}"
-                found.append(Evidence(what, images.estimate, intervals, images.p_value))
+    """Errors of methods on lines of a table, each against others there or elsewhere, on the same images.
+
+    None at all if one of them is missing: a claim is judged by everything that it is about.
+    """
+    table, lines, found = facts["table"], facts["lines"], []
+    both = zip(lines, facts.get("against_lines", lines), strict=True)
+    for (line, other_line), method in product(both, facts["methods"]):
+        for other in facts.get("against", [method]):
+            theirs = _run(facts.get("against_table", table), other_line, other)
+            pair = paired(theirs, _run(table, line, method))
+            if pair is None:
+                return []
+            images, streams = pair
+            intervals = ((images.low, images.high), (streams.low, streams.high))
+            named = other if len(facts["methods"]) == 1 else method
+            what = CALLED.get(named, named) + (f", {line}" if len(lines) > 1 else "")
+            found.append(Evidence(what, images.estimate, intervals, images.p_value))
     return found
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import math
 from functools import cache
 from pathlib import Path
 
 from fenchel.paper.gaussian_map_figure import map_verdict, read_map
-from fenchel.report.several import LEVEL, MARK
+from fenchel.report.several import MARK, told_apart
 
 HERE = Path(__file__).parent
 
@@ -62,12 +63,21 @@ def with_spread(row: Row, column: str, digits: int = 2) -> str:
 
 
 def interval(row: Row) -> str:
-    """The paired difference to the conjugate with its interval, marked where Holm's p-value is low."""
+    """The paired difference to the conjugate with its interval, marked where the two are told apart."""
     if not row["minus_conjugate"]:
         return ""
     estimate, low, high = (f"{float(row[key]):+.2f}" for key in ("minus_conjugate", "low", "high"))
-    mark = f" {MARK}" if row.get("p_holm") and float(row["p_holm"]) < LEVEL else ""
+    mark = ""
+    if row.get("p_holm"):  # learned objectives and streams of the field's methods have none
+        sure = [float(row[key]) for key in ("p_holm", "streams_low", "streams_high")]
+        mark = f" {MARK}" if told_apart(*sure) else ""
     return f"{estimate} [{low}, {high}]{mark}"
+
+
+def over_streams(row: Row) -> str:
+    """The interval over streams; in words where there was one stream alone."""
+    low, high = (float(row[key]) for key in ("streams_low", "streams_high"))
+    return "one stream" if math.isinf(low) else f"[{low:+.2f}, {high:+.2f}]"
 
 
 def row_of(name: str, title: str, method: str) -> Row:

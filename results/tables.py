@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reading import Row, interval, lines_with_results, number, rows_of, trial, with_spread
+from reading import (
+    Row,
+    interval,
+    lines_with_results,
+    number,
+    over_streams,
+    rows_of,
+    trial,
+    with_spread,
+)
 
 from fenchel.bench.tuned import read_tuned
 from fenchel.models import zoo
@@ -115,9 +124,7 @@ class _Line:
         row = self._row(method)
         if row is None or not row["p_holm"]:
             return TableEntry("-"), TableEntry("-")
-        low, high = (f"{float(row[key]):+.2f}" for key in ("streams_low", "streams_high"))
-        p_value = float(row["p_holm"])
-        return TableEntry(f"[{low}, {high}]"), TableEntry(f"{p_value:.3f}")
+        return TableEntry(over_streams(row)), TableEntry(f"{float(row['p_holm']):.3f}")
 
     def _row(self, method: str) -> Row | None:
         row = self.rows.get(method)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from evidence import evidence_for
-from reading import Row, rows_of
+from reading import Row, over_streams, rows_of
 
 from fenchel.paper.claims import Claim, Evidence, Judgement, judge, read_claims
 from fenchel.report.layout import Layout, TableEntry, to_csv, to_markdown
@@ -63,12 +63,12 @@ def claims_table() -> str:
 
 
 def _number(row: Row) -> str:
-    """`MEMO: -0.14 [-0.29, +0.02], streams [-0.63, +0.36]; for sure 2 of 3`."""
+    """`MEMO: -0.14 [-0.29, +0.02], over streams [-0.63, +0.36]; for sure 2 of 3`."""
     if not row["estimate"]:
         return "-"
     text = f"{row['decided_by']}: {_signed(row, 'estimate')} [{_signed(row, 'low')}, {_signed(row, 'high')}]"
     if row["streams_low"]:
-        text += f", streams [{_signed(row, 'streams_low')}, {_signed(row, 'streams_high')}]"
+        text += f", over streams {over_streams(row)}"
     if int(row["comparisons"]) > 1:
         text += f"; for sure {row['speaking_for']} of {row['comparisons']}"
     return text

@@ -67,8 +67,7 @@ def claims_with_evidence() -> list[tuple[Any, list[Any]]]:
 
 
 def test_every_claim_names_what_is_published_and_twenty_have_a_verdict() -> None:
-    rows = list(csv.DictReader((RESULTS / "claims.csv").open(newline="", encoding="utf-8")))
-    told = [row for row in rows if row["verdict"] != "not run"]
+    told = [row for row in script("reading").rows_of("claims") if row["verdict"] != "not run"]
     assert len(told) == len(claims_with_evidence()) >= 20
     assert {row["verdict"] for row in told} <= {"confirmed", "not told apart", "contradicted"}
 

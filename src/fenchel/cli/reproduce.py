@@ -273,7 +273,7 @@ def _remarks(planned: PresetPlan, rows: Sequence[Comparison]) -> list[str]:
 
     remarks = [f"note: {note}" for note in planned.preset.notes]
     remarks.append(
-        f"{MARK} p < {LEVEL:g} after Holm's correction over the comparisons with one source"
+        f"{MARK} told apart over streams, and over images with p < {LEVEL:g} after Holm's correction"
     )
     if any(row.is_partial and row.errors for row in rows):
         remarks.append("* a mean over the shifts that are here; the paper's is over all of them")

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from fenchel.names import format_spec, parse_spec
 from fenchel.paper.comparison import Comparison
-from fenchel.report.several import LEVEL, MARK, holm
+from fenchel.report.several import MARK, holm, told_apart
 from fenchel.report.significance import Difference, compare_records
 from fenchel.report.student import StreamDifference, over_streams
 
@@ -31,8 +31,9 @@ class Paired:
 
     @property
     def interval(self) -> str:
-        """`-1.20 [-1.50, -0.90] †`: over images, marked where the corrected p-value is low."""
-        return self.images.interval + (f" {MARK}" if self.corrected < LEVEL else "")
+        """`-1.20 [-1.50, -0.90] †`: over images, marked where the two are told apart."""
+        marked = told_apart(self.corrected, self.streams.low, self.streams.high)
+        return self.images.interval + (f" {MARK}" if marked else "")
 
 
 Differences = Mapping[tuple[str, str], Paired]

@@ -10,9 +10,18 @@ import numpy as np
 LEVEL = 0.05
 """Below this a corrected p-value tells two methods apart."""
 MARK = "†"
-"""Behind a difference that is told apart after the correction."""
+"""Behind a difference that is told apart."""
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+def told_apart(corrected: float, low: float, high: float) -> bool:
+    """Whether a corrected p-value over images is low, and an interval over streams leaves out zero.
+
+    >>> told_apart(0.01, 0.2, 0.9), told_apart(0.01, -0.2, 0.9), told_apart(0.2, 0.2, 0.9)
+    (True, False, False)
+    """
+    return corrected < LEVEL and (low > 0 or high < 0)
 
 
 def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
