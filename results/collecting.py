@@ -10,6 +10,7 @@ from statistics import fmean
 from hostile import hostile_tables
 from reading import HERE, SETTING, Row, Trial, rows_of
 from retabling import tables
+from verdicts import claims_csv
 
 from fenchel.bench.exports import as_csv
 from fenchel.bench.store import Store
@@ -48,6 +49,7 @@ def derived() -> dict[Path, str]:
         "digits.csv": digits_csv(),
         **tables(),
         **hostile_tables(),
+        "claims.csv": claims_csv(),
     }
     return {HERE / name: text for name, text in made.items()}
 

@@ -20,10 +20,12 @@ import hostile
 import jinja2
 import reading
 import tables
+import verdicts
 from collecting import collect, derived
 from reading import HERE, number, row_of, rows_of
 
 from fenchel.files import write_atomically
+from fenchel.report.several import LEVEL
 
 ROOT = HERE.parent
 DOCS = ROOT / "docs"
@@ -45,6 +47,8 @@ def render(template: str) -> str:
         "lines": reading.lines_with_results,
         "not_run": reading.not_run,
         "table": tables.table,
+        "certainty": tables.certainty,
+        "level": lambda: f"{LEVEL:g}",
         "by_severity": tables.by_severity,
         "streams": tables.streams,
         "hostile_networks": hostile.networks,
@@ -65,6 +69,12 @@ def render(template: str) -> str:
         "lowest_task_loss": reading.lowest_task_loss,
         "online": reading.online,
         "on_digits": reading.on_digits,
+        "claims": verdicts.claims_table,
+        "claims_with": verdicts.claims_with,
+        "claims_judged": verdicts.claims_judged,
+        "closely": verdicts.closely,
+        "claims_turned": verdicts.claims_turned,
+        "gaussian_map": reading.gaussian_map,
         "sources": tables.sources,
         "tuned_sources": tables.tuned_sources,
         "trials": tables.trials,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import csv
+import math
 from functools import cache
 from pathlib import Path
+
+from fenchel.paper.gaussian_map_figure import map_verdict, read_map
+from fenchel.report.several import MARK, told_apart
 
 HERE = Path(__file__).parent
 
@@ -59,11 +63,21 @@ def with_spread(row: Row, column: str, digits: int = 2) -> str:
 
 
 def interval(row: Row) -> str:
-    """The paired difference to the conjugate with its interval."""
+    """The paired difference to the conjugate with its interval, marked where the two are told apart."""
     if not row["minus_conjugate"]:
         return ""
     estimate, low, high = (f"{float(row[key]):+.2f}" for key in ("minus_conjugate", "low", "high"))
-    return f"{estimate} [{low}, {high}]"
+    mark = ""
+    if row.get("p_holm"):  # learned objectives and streams of the field's methods have none
+        sure = [float(row[key]) for key in ("p_holm", "streams_low", "streams_high")]
+        mark = f" {MARK}" if told_apart(*sure) else ""
+    return f"{estimate} [{low}, {high}]{mark}"
+
+
+def over_streams(row: Row) -> str:
+    """The interval over streams; in words where there was one stream alone."""
+    low, high = (float(row[key]) for key in ("streams_low", "streams_high"))
+    return "one stream" if math.isinf(low) else f"[{low:+.2f}, {high:+.2f}]"
 
 
 def row_of(name: str, title: str, method: str) -> Row:
@@ -129,6 +143,11 @@ def lowest_task_loss(method: str) -> list[int]:
     for row in rows_of("fig-task-loss-curves"):
         losses.setdefault(int(row["batch"]), {})[row["method"]] = float(row["mean"])
     return [batch for batch, found in losses.items() if min(found, key=found.__getitem__) == method]
+
+
+def gaussian_map() -> str:
+    """What the map of the Gaussians says."""
+    return " ".join(map_verdict(read_map(rows_of("fig-gaussian-map"))))
 
 
 @cache

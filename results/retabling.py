@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from reading import HERE
@@ -18,8 +19,9 @@ from fenchel.bench.sweep import DataChoice
 from fenchel.models import zoo
 from fenchel.models.pretrained.registry import SCHEME
 from fenchel.paper import PRESETS, Preset
-from fenchel.paper.comparison import compare, task_loss_curves
-from fenchel.paper.comparison_tables import comparison_csv, differences, shifts_csv
+from fenchel.paper.comparison import Comparison, compare, task_loss_curves
+from fenchel.paper.comparison_tables import comparison_csv, shifts_csv
+from fenchel.paper.pairing import differences
 from fenchel.paper.planning import LinePlan, PresetPlan, find_checkpoints, plan_preset
 from fenchel.report.curves import curves_csv
 
@@ -27,6 +29,7 @@ CELLS = (HERE / "cells-results.csv", HERE / "cells-imagenet.csv")
 SCALE = "cpu"  # of everything that is published
 NO_SWEEPS = (
     "gaussians",
+    "gaussian-map",
     "learned",
     "streams",
     "hostile",
@@ -43,12 +46,25 @@ class Published:
 
 def tables() -> dict[str, str]:
     """Every CSV file that `fenchel reproduce` makes of cells, by its name."""
-    published = read_cells(*CELLS)
     found: dict[str, str] = {}
     for preset in PRESETS.values():
         if preset.figure not in NO_SWEEPS:
-            found |= _tables_of(preset, published)
+            found |= _tables_of(preset)
     return found
+
+
+@cache
+def published() -> Published:
+    """The cells of all tables."""
+    return read_cells(*CELLS)
+
+
+@cache
+def compared(name: str) -> tuple[tuple[LinePlan, ...], tuple[Comparison, ...]]:
+    """The lines of a preset as they were run, and every number of them."""
+    planned = plan_preset(PRESETS[name], SCALE, find_checkpoints([zoo.folder()]))
+    lines = tuple(_as_it_was_run(line, published()) for line in planned.lines)
+    return lines, compare(PresetPlan(PRESETS[name], SCALE, lines), published().records)
 
 
 def read_cells(*files: Path) -> Published:
@@ -64,10 +80,8 @@ def read_cells(*files: Path) -> Published:
     return Published(records, methods)
 
 
-def _tables_of(preset: Preset, published: Published) -> dict[str, str]:
-    planned = plan_preset(preset, SCALE, find_checkpoints([zoo.folder()]))
-    lines = tuple(_as_it_was_run(line, published) for line in planned.lines)
-    rows = compare(PresetPlan(preset, SCALE, lines), published.records)
+def _tables_of(preset: Preset) -> dict[str, str]:
+    lines, rows = compared(preset.name)
     found = {
         f"{preset.name}.csv": comparison_csv(rows, differences(rows)),
         f"{preset.name}-shifts.csv": shifts_csv(rows),
@@ -75,7 +89,7 @@ def _tables_of(preset: Preset, published: Published) -> dict[str, str]:
     if preset.figure == "task-loss":
         (line,) = lines
         title = f"{line.line.title}, mean of {line.shifts} shifts"
-        curves = task_loss_curves(line, published.records)
+        curves = task_loss_curves(line, published().records)
         found[f"{preset.name}-curves.csv"] = curves_csv(
             {(method, title): runs for method, runs in curves.items()}
         )

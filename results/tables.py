@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reading import Row, interval, lines_with_results, number, rows_of, trial, with_spread
+from reading import (
+    Row,
+    interval,
+    lines_with_results,
+    number,
+    over_streams,
+    rows_of,
+    trial,
+    with_spread,
+)
 
 from fenchel.bench.tuned import read_tuned
 from fenchel.models import zoo
@@ -28,6 +37,21 @@ def table(name: str, titles: Sequence[str] | None = None) -> str:
     rows = [
         [TableEntry(method), *(entry for line in lines for entry in line.all_of(method))]
         for method in _methods(lines)
+    ]
+    return _markdown(headings, rows)
+
+
+def certainty(name: str, titles: Sequence[str] | None = None) -> str:
+    """Methods by line: the difference to the conjugate over streams, and the p-value by Holm."""
+    titles = titles or lines_with_results(name)
+    lines = [_Line(name, title) for title in titles]
+    headings = ["minus conjugate"]
+    for title in titles:
+        headings += [f"{title}: over streams [95 %]", "p, Holm"]
+    rows = [
+        [TableEntry(method), *(entry for line in lines for entry in line.certainty(method))]
+        for method in _methods(lines)
+        if method != "conjugate"
     ]
     return _markdown(headings, rows)
 
@@ -94,6 +118,13 @@ class _Line:
     def difference(self, method: str) -> TableEntry:
         row = self._row(method)
         return TableEntry("") if row is None else TableEntry(interval(row))
+
+    def certainty(self, method: str) -> tuple[TableEntry, TableEntry]:
+        """The interval over streams, and Holm's p-value."""
+        row = self._row(method)
+        if row is None or not row["p_holm"]:
+            return TableEntry("-"), TableEntry("-")
+        return TableEntry(over_streams(row)), TableEntry(f"{float(row['p_holm']):.3f}")
 
     def _row(self, method: str) -> Row | None:
         row = self.rows.get(method)

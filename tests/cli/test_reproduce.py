@@ -161,6 +161,16 @@ def test_the_gaussians_leave_figure_numbers_and_choices(workplace: Path) -> None
     assert (settings["low_variance"], settings["high_variance"]) == (1.0, 5.0)
 
 
+def test_the_map_of_the_gaussians_leaves_figure_and_numbers(workplace: Path) -> None:
+    text = run("fig-gaussian-map", "--scale", "smoke", "--out", "map")
+    assert "variances 1 to 5, rate 0.02" in text
+    assert "panels hold together in" in text
+    for suffix in ("png", "svg", "pdf", "csv"):
+        assert Path(f"map/fig-gaussian-map.{suffix}").stat().st_size > 100
+    rows = Path("map/fig-gaussian-map.csv").read_text().splitlines()
+    assert len(rows) == 1 + 10 * 3 * 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

@@ -83,6 +83,7 @@ RUN = {
     "fenchel reproduce fig-gaussian": Adjusted(
         more="--dry-run"
     ),  # smaller in tests/cli/test_reproduce.py
+    "fenchel reproduce fig-gaussian-map": Adjusted(more="--dry-run"),
     "fenchel reproduce fig-meta --scale cpu --workers 2": Adjusted(more="--dry-run"),
     "fenchel reproduce hostile": Adjusted(more="--dry-run"),
     "fenchel reproduce hostile --column source --column bn --column default": Adjusted(

@@ -18,16 +18,16 @@ from fenchel.names import format_spec, parse_spec
 from fenchel.paper import PRESETS, SCALES, Line, SourceModel
 from fenchel.paper.comparison import compare, task_loss_curves
 from fenchel.paper.comparison_tables import (
-    compared_with,
     comparison_csv,
     comparison_table,
-    differences,
     severity_figures,
     shifts_csv,
 )
+from fenchel.paper.pairing import compared_with, differences
 from fenchel.paper.planning import PresetPlan, find_checkpoints, plan_preset
 from fenchel.paper.preset import Part
 from fenchel.report.significance import compare_records
+from fenchel.report.student import over_streams
 
 SaveCheckpoint = Callable[..., Path]
 LINES = [
@@ -38,7 +38,8 @@ LINES = [
 ]
 NAMES = (
     "table-ce", "table-poly", "table-domain", "table-severity", "table-squared", "table-ce-digits",
-    "table-bce", "fig-task-loss", "fig-gaussian", "fig-meta", "streams", "hostile",
+    "table-bce", "fig-task-loss", "fig-gaussian", "fig-gaussian-map", "fig-meta", "streams",
+    "hostile",
 )  # fmt: skip
 
 
@@ -317,10 +318,11 @@ def test_every_method_is_paired_with_the_conjugate(
     assert {method for _, method in found} == set(by_method) - {"conjugate"}
     for method in ("source", "entropy"):
         mine, reference = by_method[method], by_method["conjugate"]
-        assert found[title, method] == compare_records(
-            mine.records, reference.records, limited=True
-        )
-        assert found[title, method].estimate == pytest.approx(mine.errors[0] - reference.errors[0])
+        pair = found[title, method]
+        assert pair.images == compare_records(mine.records, reference.records, limited=True)
+        assert pair.images.estimate == pytest.approx(mine.errors[0] - reference.errors[0])
+        assert pair.streams == over_streams(mine.records, reference.records)
+        assert pair.images.p_value <= pair.corrected <= 1
     lines = shifts_csv(rows).splitlines()
     assert len(lines) == 1 + 2 * len(rows)  # one shift and the mean over shifts
     assert comparison_table(rows, "", found).rows[0][6].text == found[title, "source"].interval

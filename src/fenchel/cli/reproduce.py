@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
     from fenchel.bench.plan import Plan
     from fenchel.bench.record import Record
-    from fenchel.paper import Preset
     from fenchel.paper.comparison import Comparison
     from fenchel.paper.planning import FoundCheckpoint, PresetPlan
 
@@ -123,6 +121,7 @@ def reproduce(
 
         fenchel reproduce hostile --column source --column bn --column default
     """
+    from fenchel.cli.reproduce_gaussians import DRAWN, reproduce_gaussians
     from fenchel.cli.reproduce_hostile import conclude_hostile, planned_hostile, require_hostile
     from fenchel.cli.reproduce_learned import reproduce_learned
     from fenchel.names import unknown
@@ -145,8 +144,8 @@ def reproduce(
     hostile = None
     if columns or rows:
         require_hostile(preset)
-    if name == "fig-gaussian":
-        facts = _gaussians(preset, scale, where, form, dry_run)
+    if preset.figure in DRAWN:
+        facts = reproduce_gaussians(preset, scale, where, form, dry_run)
         if as_json:
             print_json(facts)
         return
@@ -251,12 +250,8 @@ def _show(
     planned: PresetPlan, rows: Sequence[Comparison], where: Path, form: str
 ) -> dict[str, Any]:
     """Print ours beside the paper's and write them as CSV; the same as plain values."""
-    from fenchel.paper.comparison_tables import (
-        comparison_csv,
-        comparison_table,
-        differences,
-        shifts_csv,
-    )
+    from fenchel.paper.comparison_tables import comparison_csv, comparison_table, shifts_csv
+    from fenchel.paper.pairing import differences
 
     paired = differences(rows)
     numbers = comparison_csv(rows, paired)
@@ -274,7 +269,12 @@ def _show(
 
 def _remarks(planned: PresetPlan, rows: Sequence[Comparison]) -> list[str]:
     """What a reader of the table has to know."""
+    from fenchel.report.several import LEVEL, MARK
+
     remarks = [f"note: {note}" for note in planned.preset.notes]
+    remarks.append(
+        f"{MARK} told apart over streams, and over images with p < {LEVEL:g} after Holm's correction"
+    )
     if any(row.is_partial and row.errors for row in rows):
         remarks.append("* a mean over the shifts that are here; the paper's is over all of them")
     absent = sum(not row.errors for row in rows)
@@ -312,38 +312,3 @@ def _draw(
     if figure is not None:
         files += save_figure(figure, where / planned.preset.name)
     return files
-
-
-def _gaussians(preset: Preset, scale: str, where: Path, form: str, dry_run: bool) -> dict[str, Any]:
-    from fenchel.paper.gaussian_experiment import gaussian_settings, run_gaussians
-    from fenchel.paper.gaussian_figure import (
-        PAPER_ON_GAUSSIANS,
-        gaussian_csv,
-        gaussian_figure,
-        gaussian_table,
-        gaussian_verdict,
-    )
-    from fenchel.progress import progress
-
-    settings = gaussian_settings(scale)
-    note(f"{preset.name}: {preset.about}")
-    note(f"{settings}")
-    facts = {"preset": preset.name, "about": preset.about, "scale": scale}
-    facts["settings"] = str(settings)
-    if dry_run:
-        return facts
-    total = settings.draws * len(settings.shifts) * len(settings.methods)
-    with progress("adapting", total=total) as bar:
-        outcome = run_gaussians(settings, bar.advance)
-    numbers = gaussian_csv(outcome)
-    show_tables([gaussian_table(outcome)], form, numbers)
-    notes = [f"note: {note}" for note in preset.notes]
-    verdict = [*gaussian_verdict(outcome), PAPER_ON_GAUSSIANS, *notes]
-    tell(out if form == "terminal" else err, verdict)
-    stem = where / preset.name
-    everything = json.dumps(outcome.to_json())
-    files = write_files({stem.with_suffix(".json"): everything, stem.with_suffix(".csv"): numbers})
-    files += save_figure(gaussian_figure(outcome), stem)
-    note(f"{outcome.seconds:.0f} s; figure, numbers and every choice: {where}")
-    told = {"rows": csv_rows(numbers), "remarks": verdict, "seconds": round(outcome.seconds, 1)}
-    return {**facts, **told, "files": [str(file) for file in files]}

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
-from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
-from fenchel.names import format_spec, parse_spec
 from fenchel.paper.comparison import Comparison
+from fenchel.paper.pairing import NOT_PAIRED, REFERENCE, Differences, Paired
 from fenchel.report.errors import error_by_corruption_figure, error_by_severity_figure
 from fenchel.report.layout import Layout, TableEntry, to_csv
 from fenchel.report.results import shift_errors
-from fenchel.report.significance import Difference, compare_records
 from fenchel.report.tables import ErrorTable, Measurement, error_table
 
-REFERENCE = "conjugate"
 HEADINGS = ("line", "method", "setting", "ours", "paper", "ours - paper", f"- {REFERENCE} [95 %]")
 PARTIAL = "*"
-
-Differences = Mapping[tuple[str, str], Difference]
-"""A method's error minus the conjugate's, paired over images, by (title of the line, method)."""
-NOT_PAIRED: Differences = MappingProxyType({})
-
-
-def differences(rows: Sequence[Comparison]) -> Differences:
-    """Every method against the conjugate on the same line, where both have results.
-
-    A method with another objective inside is compared with itself with the conjugate inside.
-    """
-    by_name = {(row.line.title, row.method): row for row in rows}
-    found = {}
-    for row in rows:
-        reference = by_name.get((row.line.title, compared_with(row.method)))
-        if reference is None or row is reference:
-            continue
-        limited = any(record.cell.limit is not None for record in row.records)
-        if difference := compare_records(row.records, reference.records, limited=limited):
-            found[row.line.title, row.method] = difference
-    return found
-
-
-def compared_with(method: str) -> str:
-    """The method that another one is compared with."""
-    name, options = parse_spec(method)
-    if options.pop("objective", None) is None:
-        return REFERENCE
-    return format_spec(name, options)
 
 
 def comparison_table(
@@ -71,9 +39,7 @@ def _same_line(row: Comparison, other: Comparison) -> bool:
     return other.line.title == row.line.title and bool(other.errors)
 
 
-def _row(
-    row: Comparison, lowest: float | None, paired: Difference | None
-) -> tuple[TableEntry, ...]:
+def _row(row: Comparison, lowest: float | None, paired: Paired | None) -> tuple[TableEntry, ...]:
     ours = Measurement(row.errors)
     text = ours.text(2) + (PARTIAL if row.is_partial else "")
     if not row.errors:
@@ -104,7 +70,8 @@ def comparison_csv(rows: Sequence[Comparison], paired: Differences = NOT_PAIRED)
     headings = (
         "line", "data", "training_loss", "method", "optimizer", "learning_rate", "temperature",
         "ours", "ours_spread", "seeds", "shifts", "shifts_wanted", "failed_cells", "paper",
-        "paper_spread", "minus_conjugate", "low", "high", "p_value", "images",
+        "paper_spread", "minus_conjugate", "low", "high", "p_value", "images", "p_holm",
+        "streams_low", "streams_high", "streams_p_value", "streams",
     )  # fmt: skip
     values = []
     for row in rows:
@@ -115,7 +82,10 @@ def comparison_csv(rows: Sequence[Comparison], paired: Differences = NOT_PAIRED)
         counts = (len(row.errors), row.shifts, row.shifts_wanted, row.failed)
         paper = (run.error, run.spread)
         found = paired.get((row.line.title, row.method))
-        against = (None,) * 5 if found is None else astuple(found)
+        against: tuple[float | None, ...] = (None,) * 10
+        if found is not None:
+            (_, *streams), images = astuple(found.streams), astuple(found.images)
+            against = (*images, found.corrected, *streams)
         values.append((*title, *settings, mean, ours.spread, *counts, *paper, *against))
     return to_csv(headings, values)
 

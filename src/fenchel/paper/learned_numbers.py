@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from fenchel.objectives import Quadratic, ScaledEntropy
 from fenchel.paper.learned import BASELINES, EXPECTED, Learned, MetaOutcome
 from fenchel.paper.preset import Line
 from fenchel.report.layout import Layout, TableEntry, to_csv
+from fenchel.report.student import student
 from fenchel.report.tables import Measurement
 from fenchel.train.meta import Fits, means
 from fenchel.train.meta.score import Errors
@@ -216,9 +215,6 @@ def fits_csv(outcome: MetaOutcome) -> str:
     return to_csv(("source", "task_loss", "seeds", "entropy_better", *headings), rows)
 
 
-CONFIDENCE = 0.95
-
-
 @dataclass(frozen=True)
 class PairedDifference:
     """Error of one objective minus that of another, in percent: negative where the first is better.
@@ -258,13 +254,9 @@ def paired_difference(
     """
     difference = errors - reference
     seeds, corruptions = difference.shape
-    by_corruption = difference.mean(0)
-    half_width = math.inf
-    if corruptions > 1:
-        quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, corruptions - 1))
-        half_width = quantile * float(by_corruption.std(ddof=1)) / math.sqrt(corruptions)
+    found = student(difference.mean(0).tolist())
     lower = int((difference.mean(1) < 0).sum())
-    return PairedDifference(float(by_corruption.mean()), half_width, lower, seeds, corruptions)
+    return PairedDifference(found.estimate, found.high - found.estimate, lower, seeds, corruptions)
 
 
 def learned_verdict(outcome: MetaOutcome) -> list[str]:

@@ -302,6 +302,7 @@ ORDER = (
     "table-domain",
     "table-ce-digits",
     "fig-gaussian",
+    "fig-gaussian-map",
     "fig-meta",
     "streams",
     "hostile",
