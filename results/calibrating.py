@@ -7,8 +7,9 @@ from statistics import fmean, median
 
 from reading import Row, rows_of
 from scipy.stats import spearmanr
+from tables import markdown
 
-from fenchel.report.layout import Layout, TableEntry, to_markdown
+from fenchel.report.layout import TableEntry
 
 NAMES = {"ce": "cross-entropy", "poly": "PolyLoss", "squared": "squared loss"}
 TUNED, ALONE = "tuned on validation corruptions", "batch statistics alone"
@@ -21,7 +22,7 @@ _KNOWN = ("source", "corruption", "learning_rate", "temperature", "images", "err
 
 def measured() -> list[Row]:
     """One row per source, settings, corruption and seed."""
-    return rows_of("settings-checks")
+    return [row for source in NAMES for row in rows_of(f"settings-checks-{source}")]
 
 
 def table() -> str:
@@ -40,7 +41,7 @@ def table() -> str:
         for source in sources:
             entries += _of(by.get((source, name), {}), by[source, TUNED], by[source, ALONE])
         rows.append(tuple(entries))
-    return to_markdown(Layout("", tuple(headings), tuple(rows)))
+    return markdown(headings, rows)
 
 
 def _of(
@@ -95,7 +96,7 @@ def scores() -> str:
         )
         for name, values in found
     ]
-    return to_markdown(Layout("", headings, tuple(entries)))
+    return markdown(headings, entries, names=2)
 
 
 def correlation(rows: list[Row], score: str) -> float:

@@ -1,6 +1,6 @@
 """What settings without labels of the target cost: the three levels of docs/settings.md, measured.
 
-    python results/settings_checks.py [--source ce] [--seed 0]     # results/settings-checks.csv
+    python results/settings_checks.py [--source ce] [--seed 0]     # results/settings-checks-ce.csv, ...
 
 Every source is calibrated on images of its training set, with their labels and without, and then adapts to
 the fifteen test corruptions, on which nothing was chosen. Beside it: batch statistics alone, the settings
@@ -30,7 +30,7 @@ from fenchel.progress import progress
 from fenchel.report.layout import to_csv
 
 HERE = Path(__file__).parent
-FILE, FOLDER = HERE / "settings-checks.csv", HERE / "calibrations"
+FOLDER = HERE / "calibrations"
 SOURCES = ("ce", "poly", "squared")
 BATCH, IMAGES, CALIBRATED_ON, TRIALS = 100, 1000, 500, 8
 SEVERITY = 5
@@ -73,6 +73,7 @@ def ways(source: str) -> dict[str, Adapt]:
         ),
         "level 2: source images": with_settings(settings=calibration(source, checkpoint, "images")),
         "level 3: the model alone": with_settings(),
+        "level 3, three rates side by side": with_settings(learning_rate="auto"),
     }
 
 
@@ -96,21 +97,26 @@ def run(source: str, found: dict[str, Adapt], shifts: Any, seed: int) -> None:
         for name, adapt in found.items():
             for shift in shifts:
                 place = (source, name, shift.name, str(seed))
-                if place not in {tuple(row[:4]) for row in rows()}:
+                if place not in {tuple(row[:4]) for row in rows(source)}:
                     adapted, wrong = adapt(), 0
                     for batch in Stream(shifts=[shift], batch_size=BATCH, limit=IMAGES, seed=seed):
                         predicted = adapted(batch.inputs).argmax(-1)
                         wrong += int((predicted != batch.reveal_labels()).sum())
-                    added = [*rows(), (*place, IMAGES, 100 * wrong / IMAGES)]
-                    write_atomically(FILE, to_csv(HEADINGS, added).encode())
+                    added = [*rows(source), (*place, IMAGES, 100 * wrong / IMAGES)]
+                    write_atomically(file_of(source), to_csv(HEADINGS, added).encode())
                 bar.advance()
 
 
-def rows() -> list[tuple[str, ...]]:
-    """What has been measured so far."""
-    if not FILE.is_file():
+def file_of(source: str) -> Path:
+    """What has been measured of a source."""
+    return HERE / f"settings-checks-{source}.csv"
+
+
+def rows(source: str) -> list[tuple[str, ...]]:
+    """The rows of that file; none before it is there."""
+    if not file_of(source).is_file():
         return []
-    with FILE.open(encoding="utf-8", newline="") as file:
+    with file_of(source).open(encoding="utf-8", newline="") as file:
         return [tuple(row) for row in csv.reader(file)][1:]
 
 

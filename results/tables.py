@@ -38,7 +38,7 @@ def table(name: str, titles: Sequence[str] | None = None) -> str:
         [TableEntry(method), *(entry for line in lines for entry in line.all_of(method))]
         for method in _methods(lines)
     ]
-    return _markdown(headings, rows)
+    return markdown(headings, rows)
 
 
 def certainty(name: str, titles: Sequence[str] | None = None) -> str:
@@ -53,7 +53,7 @@ def certainty(name: str, titles: Sequence[str] | None = None) -> str:
         for method in _methods(lines)
         if method != "conjugate"
     ]
-    return _markdown(headings, rows)
+    return markdown(headings, rows)
 
 
 def by_severity(data: str) -> str:
@@ -70,8 +70,8 @@ def by_severity(data: str) -> str:
     ]
     return "\n".join(
         (
-            _markdown(["error (%)", *headings], errors),
-            _markdown(["minus conjugate [95 %]", *headings], differences),
+            markdown(["error (%)", *headings], errors),
+            markdown(["minus conjugate [95 %]", *headings], differences),
         )
     )
 
@@ -88,9 +88,9 @@ def streams(source: str) -> str:
         for m in methods
         if m == "entropy" or "objective=" in m
     ]
-    tables = [_markdown(["error (%)", *headings], errors)]
+    tables = [markdown(["error (%)", *headings], errors)]
     if others:
-        tables.append(_markdown(["minus the conjugate inside [95 %]", *headings], others))
+        tables.append(markdown(["minus the conjugate inside [95 %]", *headings], others))
     return "\n".join(tables)
 
 
@@ -135,7 +135,8 @@ def _methods(lines: Sequence[_Line]) -> list[str]:
     return list(dict.fromkeys(method for line in lines for method in line.rows))
 
 
-def _markdown(headings: Sequence[str], rows: Sequence[Sequence[TableEntry]], names: int = 1) -> str:
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[TableEntry]], names: int = 1) -> str:
+    """A table without a caption; the first `names` columns are no numbers."""
     layout = Layout("", tuple(headings), tuple(map(tuple, rows)), names)
     return to_markdown(layout).rstrip() + "\n"
 
@@ -151,7 +152,7 @@ def sources() -> str:
         )
         for row in rows_of("sources")
     )
-    return _markdown(("network", "training loss", "epochs", "test accuracy (%)"), rows, 2)
+    return markdown(("network", "training loss", "epochs", "test accuracy (%)"), rows, 2)
 
 
 def tuned_sources() -> dict[str, str]:
@@ -176,7 +177,7 @@ def trials(source: str) -> str:
         texts = [f"{error:.2f} ({t:g})" for error, t in zip(tuned, best, strict=True)]
         at_one = _lowest_in_bold([f"{error:.2f}" for error in plain], plain)
         rows.append((TableEntry(method), *at_one, *_lowest_in_bold(texts, tuned)))
-    return _markdown(headings, rows)
+    return markdown(headings, rows)
 
 
 def rates(name: str, kind: str = "t1") -> str:
@@ -194,7 +195,7 @@ def rates(name: str, kind: str = "t1") -> str:
         texts = [f"{error:.2f}" for error in errors]
         rows.append((TableEntry(choice.method), *_lowest_in_bold(texts, errors)))
     headings = ("method", *(f"{rate:g}" for rate in grid["learning_rate"]))
-    return _markdown(headings, rows)
+    return markdown(headings, rows)
 
 
 def _lowest_in_bold(texts: Sequence[str], errors: Sequence[float]) -> list[TableEntry]:
@@ -229,7 +230,7 @@ def learned_errors() -> str:
         for least in [lowest[row["source"], row["task_loss"]]]
     )
     headings = ("source", "task loss", "objective", "ours", "paper", "minus conjugate [95 %]")
-    return _markdown(headings, entries, 3)
+    return markdown(headings, entries, 3)
 
 
 def learned_fits() -> str:
@@ -253,4 +254,4 @@ def learned_fits() -> str:
         "seeds with entropy better", "fitted T", "R² linear", "beyond it: entropy",
         "beyond it: quadratic",
     )  # fmt: skip
-    return _markdown(headings, entries, 2)
+    return markdown(headings, entries, 2)

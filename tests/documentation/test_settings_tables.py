@@ -1,0 +1,64 @@
+"""The tables of docs/settings.md, from rows that are known."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture
+def calibrating(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(RESULTS))
+    return importlib.import_module("calibrating")
+
+
+def given(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, **files: list[dict[str, Any]]
+) -> None:
+    named = {name.replace("_", "-"): rows for name, rows in files.items()}
+    monkeypatch.setattr(module, "rows_of", lambda name: named.get(name, []))
+
+
+def measured(settings: str, fog: float, snow: float) -> list[dict[str, str]]:
+    return [
+        {"source": "ce", "settings": settings, "corruption": corruption, "seed": "0", "images": "10",
+         "error": str(error)}
+        for corruption, error in (("fog", fog), ("snow", snow))
+    ]  # fmt: skip
+
+
+def test_errors_stand_beside_the_tuned_ones_and_the_worst_corruption_counts(
+    calibrating: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        *measured("batch statistics alone", 30, 40),
+        *measured("tuned on validation corruptions", 20, 30),
+        *measured("level 3: the model alone", 24, 43),
+    ]
+    given(calibrating, monkeypatch, settings_checks_ce=rows)
+    lines = calibrating.table().strip().splitlines()
+    assert [cell.strip() for cell in lines[-1].strip("|").split("|")] == [
+        "level 3: the model alone", "33.50", "+8.50", "+3.0",
+    ]  # fmt: skip
+    assert "2 corruptions, 10 images each, seeds: 1" in calibrating.protocol()
+
+
+def test_a_score_that_orders_runs_by_their_error_has_a_correlation_of_one(
+    calibrating: ModuleType,
+) -> None:
+    rows = [
+        {"corruption": corruption, "error": str(error), "entropy": str(error**2),
+         "mutual_information": str(-error)}
+        for corruption in ("fog", "snow")
+        for error in (10, 20, 30, 40)
+    ]  # fmt: skip
+    assert calibrating.correlation(rows, "entropy") == pytest.approx(1)
+    assert calibrating.correlation(rows, "mutual_information") == pytest.approx(1)
+    backwards = [{**row, "entropy": str(-float(row["error"]))} for row in rows]
+    assert calibrating.correlation(backwards, "entropy") == pytest.approx(-1)
