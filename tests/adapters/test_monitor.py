@@ -74,6 +74,20 @@ def test_a_collapse_is_seen_even_where_the_source_itself_uses_few_classes() -> N
     assert compared.judged()[0] == "collapsed"
 
 
+@pytest.mark.parametrize(("count", "verdict"), [(300, "healthy"), (500, "suspect")])
+def test_statistics_that_lose_what_the_source_knows_are_suspect(count: int, verdict: str) -> None:
+    source, blunter = probabilities(count, sharp=4.0), probabilities(count, sharp=3.3)
+    known, left = (
+        entropy(p.mean(0)) - np.mean([entropy(row) for row in p])
+        for p in (source.double().numpy(), blunter.double().numpy())
+    )
+    assert 0.085 < known - left < 0.3
+    compared = Compared(Predicted.of(source), Predicted.of(source), Predicted.of(blunter))
+    judged, reason = compared.judged()
+    assert judged == verdict
+    assert ("under the adapter's statistics" in reason) == (verdict == "suspect")
+
+
 def test_a_monitor_asks_at_first_now_and_then_and_in_doubt() -> None:
     monitor = Monitor(every=8, first=100)
     good, bad = Predicted.of(probabilities(50)), Predicted.of(in_one_class(50))

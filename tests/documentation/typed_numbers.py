@@ -221,6 +221,7 @@ BOUND = [
         [lambda: 100 * LIMITS.suspect_unmoved, lambda: 100 * LIMITS.collapsed_unmoved],
     ),
     Typed(SAFETY, "below the source's | {0.3} |", [lambda: LIMITS.lost_information]),
+    Typed(SAFETY, "like the training images | {0.085} |", [lambda: LIMITS.lost_by_statistics]),
     Typed(SAFETY, "does not see it | {0.4} |", [lambda: LIMITS.mixed_up]),
     Typed(PREDICTIONS, "saved every {10} batches", [default(Choices, "save_every")]),
     Typed("docs/data.md", "used {0.05} to {0.1}, where", [constant(0.05), constant(0.1)]),

@@ -18,6 +18,8 @@ WINDOW = 500
 """Images over which predictions are judged."""
 FEWEST = 24
 """With fewer compared images there is no verdict yet."""
+ENOUGH = 400
+"""So many show differences of a tenth of a nat, and more than how statistics lag behind a change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,7 @@ class Thresholds:
         mixed_up: nats by which the entropy over all batches exceeds that within them, the source's minus
             ours.
         lost_information: nats of mutual information below the source's.
+        lost_by_statistics: the same of the unmoved network: what its statistics lose.
     """
 
     collapsed: float = 0.6
@@ -38,6 +41,7 @@ class Thresholds:
     suspect_unmoved: float = 0.85
     mixed_up: float = 0.4
     lost_information: float = 0.3
+    lost_by_statistics: float = 0.085
 
 
 THRESHOLDS = Thresholds()
@@ -212,6 +216,14 @@ class Compared:
                 f"the predictions depend less on the image than the source model's: {lost:.2f} nats of "
                 "mutual information are lost"
             )
+        resting = self.adapted if self.unmoved is None else self.unmoved
+        by_statistics = self.source.mutual_information - resting.mutual_information
+        if self.adapted.count >= ENOUGH and by_statistics > limits.lost_by_statistics:
+            return "suspect", (
+                "the source model tells the images apart better than the same model under the adapter's "
+                f"statistics: {by_statistics:.2f} nats are lost. The images may be like those it was trained "
+                "on, or sorted by class"
+            )
         return "healthy", said
 
     def to_tensor(self) -> Tensor:
@@ -250,6 +262,8 @@ class Monitor:
     batches: int = 0
     correlation: float = 0.0
     """That of the labels, 0 to 1, as far as it is known."""
+    suited: bool = False
+    """Whether statistics suit the batch. They lose nothing but for a few batches after a change."""
     verdict: Verdict = "healthy"
     reason: str = "too few images were compared to tell"
     _window: deque[Compared] = field(default_factory=deque, repr=False)
@@ -272,8 +286,14 @@ class Monitor:
         for part in reversed(self._window):
             latest = part if latest is None else part + latest
             if latest.adapted.count >= FEWEST:
-                return latest.judged(self.correlation, self.thresholds)[0] != "healthy"
+                return self._judged(latest)[0] != "healthy"
         return False
+
+    def _judged(self, compared: Compared) -> tuple[Verdict, str]:
+        limits = self.thresholds
+        if self.suited:
+            limits = replace(limits, lost_by_statistics=math.inf)
+        return compared.judged(self.correlation, limits)
 
     def _uses_fewer_classes(self, adapted: Predicted) -> bool:
         if not self._window or adapted.count < FEWEST:
@@ -291,7 +311,7 @@ class Monitor:
             self._window.popleft()
         whole = self.window_sums
         if whole is not None and whole.adapted.count >= FEWEST:
-            self.verdict, self.reason = whole.judged(self.correlation, self.thresholds)
+            self.verdict, self.reason = self._judged(whole)
         return self.verdict
 
     @property
@@ -316,6 +336,7 @@ class Monitor:
         saved = {
             "batches": torch.tensor(self.batches),
             "correlation": torch.tensor(self.correlation, dtype=torch.float64),
+            "suited": torch.tensor(self.suited),
             "verdict": torch.tensor(VERDICTS.index(self.verdict)),
         }
         if self._window:
@@ -330,9 +351,10 @@ class Monitor:
             thresholds=thresholds,
             batches=int(saved["batches"]),
             correlation=float(saved.get("correlation", 0.0)),
+            suited=bool(saved.get("suited", False)),
             _window=window,
         )
         monitor.verdict = VERDICTS[int(saved["verdict"])]
         if (whole := monitor.window_sums) is not None and whole.adapted.count >= FEWEST:
-            monitor.reason = whole.judged(monitor.correlation, thresholds)[1]
+            monitor.reason = monitor._judged(whole)[1]
         return monitor

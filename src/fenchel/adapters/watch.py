@@ -19,7 +19,7 @@ from fenchel.adapters.monitor import SIGNALS, Compared, Monitor, Predicted, Verd
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Step
-from fenchel.adapters.suited import CHANGE, CHANGED
+from fenchel.adapters.suited import CHANGE, CHANGED, SHIFT
 
 logger = logging.getLogger("fenchel")
 
@@ -149,6 +149,7 @@ class Watch:
         adapted, changed = Predicted.of(p), _has_changed(state)
         before = self.monitor.verdict
         self.monitor.correlation = float(state.seen.get(CORRELATION, 0.0))
+        self.monitor.suited = SHIFT in state.seen
         if changed:
             self.monitor.forget("the stream has just changed")
         action: Action = ""

@@ -181,7 +181,9 @@ def widened(limits: Thresholds, healthy: Compared) -> Thresholds:
     of_source = ROOM * ours / healthy.source.effective_classes
     unmoved = healthy.unmoved
     of_unmoved = of_source if unmoved is None else ROOM * ours / unmoved.effective_classes
-    lost = healthy.source.mutual_information - healthy.adapted.mutual_information
+    information = healthy.source.mutual_information
+    lost = information - healthy.adapted.mutual_information
+    by_statistics = lost if unmoved is None else information - unmoved.mutual_information
     return replace(
         limits,
         suspect=min(limits.suspect, of_source),
@@ -189,4 +191,5 @@ def widened(limits: Thresholds, healthy: Compared) -> Thresholds:
         suspect_unmoved=min(limits.suspect_unmoved, of_unmoved),
         collapsed_unmoved=min(limits.collapsed_unmoved, COLLAPSED_BELOW * of_unmoved),
         lost_information=max(limits.lost_information, lost / ROOM),
+        lost_by_statistics=max(limits.lost_by_statistics, by_statistics / ROOM),
     )
