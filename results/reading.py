@@ -68,7 +68,7 @@ def interval(row: Row) -> str:
         return ""
     estimate, low, high = (f"{float(row[key]):+.2f}" for key in ("minus_conjugate", "low", "high"))
     mark = ""
-    if row.get("p_holm"):  # learned objectives and streams of the field's methods have none
+    if row.get("streams_low"):  # empty for one stream; other tables have no such column
         sure = [float(row[key]) for key in ("p_holm", "streams_low", "streams_high")]
         mark = f" {MARK}" if told_apart(*sure) else ""
     return f"{estimate} [{low}, {high}]{mark}"
@@ -76,7 +76,7 @@ def interval(row: Row) -> str:
 
 def over_streams(row: Row) -> str:
     """The interval over streams; in words where there was one stream alone."""
-    low, high = (float(row[key]) for key in ("streams_low", "streams_high"))
+    low, high = (float(row[key] or "inf") for key in ("streams_low", "streams_high"))
     return "one stream" if math.isinf(low) else f"[{low:+.2f}, {high:+.2f}]"
 
 

@@ -68,7 +68,8 @@ def _number(row: Row) -> str:
         return "-"
     text = f"{row['decided_by']}: {_signed(row, 'estimate')} [{_signed(row, 'low')}, {_signed(row, 'high')}]"
     if row["streams_low"]:
-        text += f", over streams {over_streams(row)}"
+        streams = over_streams(row)
+        text += f", over streams {streams}" if streams.startswith("[") else f", {streams}"
     if int(row["comparisons"]) > 1:
         text += f"; for sure {row['speaking_for']} of {row['comparisons']}"
     return text

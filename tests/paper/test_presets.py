@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -326,6 +327,27 @@ def test_every_method_is_paired_with_the_conjugate(
     lines = shifts_csv(rows).splitlines()
     assert len(lines) == 1 + 2 * len(rows)  # one shift and the mean over shifts
     assert comparison_table(rows, "", found).rows[0][6].text == found[title, "source"].interval
+    (source,) = (
+        row
+        for row in csv.DictReader(comparison_csv(rows, found).splitlines())
+        if row["method"] == "source"
+    )
+    assert float(source["p_holm"]) == found[title, "source"].corrected
+    assert (source["streams"], source["streams_low"]) == ("1", "")  # one stream has no interval
+
+
+def test_a_run_of_the_conjugates_own_under_another_name_is_not_corrected_for(
+    ran: tuple[PresetPlan, dict[str, Record]],
+) -> None:
+    planned, records = ran
+    rows = compare(planned, records)
+    by_method = {row.method: row for row in rows}
+    same = replace(by_method["conjugate"], method="entropy")
+    few = differences([by_method["source"], by_method["conjugate"]])
+    title = planned.lines[0].line.title
+    more = differences([by_method["source"], same, by_method["conjugate"]])
+    assert more[title, "source"].corrected == few[title, "source"].corrected
+    assert more[title, "entropy"].corrected == 1
 
 
 def test_task_loss_curves_have_a_point_a_batch(ran: tuple[PresetPlan, dict[str, Record]]) -> None:

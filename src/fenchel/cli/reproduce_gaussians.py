@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from fenchel.paper import Preset
 
-CURVES, MAP = DRAWN = ("gaussians", "gaussian-map")
+CURVES = "gaussians"
+DRAWN = (CURVES, "gaussian-map")
 """The figures for which nothing but random numbers is needed."""
 
 

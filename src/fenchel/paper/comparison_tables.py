@@ -84,8 +84,9 @@ def comparison_csv(rows: Sequence[Comparison], paired: Differences = NOT_PAIRED)
         found = paired.get((row.line.title, row.method))
         against: tuple[float | None, ...] = (None,) * 10
         if found is not None:
-            (_, *streams), images = astuple(found.streams), astuple(found.images)
-            against = (*images, found.corrected, *streams)
+            _, low, high, *rest = astuple(found.streams)
+            bounds = (None, None) if found.streams.streams < 2 else (low, high)
+            against = (*astuple(found.images), found.corrected, *bounds, *rest)
         values.append((*title, *settings, mean, ours.spread, *counts, *paper, *against))
     return to_csv(headings, values)
 
