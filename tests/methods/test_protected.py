@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from types import SimpleNamespace
 
 import plain_torch as plain
 import pytest
@@ -11,6 +12,9 @@ import torch
 from torch import Tensor, nn
 
 import fenchel
+from fenchel.adapters.correlated import CORRELATION
+from fenchel.adapters.state import State
+from fenchel.methods.protected import Protected
 
 LONGEST, PULL = 0.003, 0.02
 
@@ -213,3 +217,23 @@ def test_it_is_the_default_with_everything_that_belongs_to_it(make_network):
     watched = fenchel.adapt(make_network(), trained_with="poly", protect="watch").settings
     assert watched.method == named.method
     assert watched.optimizer == fenchel.SGD(learning_rate=1e-3)
+
+
+@pytest.mark.parametrize(("correlation", "share"), [(None, 1.0), (0.0, 1.0), (10.0, 0.0)])
+def test_labels_that_come_in_runs_shorten_steps(correlation: float | None, share: float) -> None:
+    source = {"weight": torch.ones(4)}
+    moved = {"weight": torch.ones(4) + torch.tensor([1.0, 0, 0, 0])}
+    seen = {} if correlation is None else {CORRELATION: torch.tensor(correlation)}
+    before = State(source, {}, {}, {}, seen=seen)
+    after = State(moved, {}, {}, {})
+    passes = SimpleNamespace(source=source, moved=torch.ones(()))
+    method = Protected(longest=0.1, pull=0.5)
+    found = method.bounded(passes, before, after, 1.0)  # type: ignore[arg-type]
+    step = found["weight"] - source["weight"]
+    assert torch.allclose(step, share * torch.tensor([0.2, 0, 0, 0]))
+
+
+def test_all_samples_count_the_same_without_sharpness() -> None:
+    p = torch.rand(20, 5).softmax(-1)
+    assert torch.equal(Protected(sharpness=None).weights(p, p.mean(0)), torch.ones(20))
+    assert not torch.equal(Protected().weights(p, p.mean(0)), torch.ones(20))
