@@ -46,6 +46,7 @@ def test_the_pages_are_byte_for_byte_what_their_cells_make_of_them() -> None:
         "README.md",
         "performance.md",
         "safety.md",
+        "settings.md",
     }
     for page, text in pages.items():
         command = "make bench" if page.name == "performance.md" else "make results"
@@ -66,7 +67,7 @@ def test_every_bound_number_is_on_a_page_that_is_read() -> None:
     assert {typed.page for typed in BOUND} <= typed_pages().keys()
 
 
-@pytest.mark.parametrize("name", ["results.md", "README.md", "performance.md", "safety.md"])
+@pytest.mark.parametrize("name", ["results.md", "README.md", "performance.md", "safety.md", "settings.md"])
 def test_one_digit_changed_in_a_copy_of_a_page_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,10 +79,11 @@ def test_one_digit_changed_in_a_copy_of_a_page_is_refused(
         "README.md": "27.97",
         "performance.md": "0.876",
         "safety.md": "33.5",
+        "settings.md": "28.35",
     }[name]
     copy = tmp_path / original.relative_to(ROOT)
     (tmp_path / "docs").mkdir()
-    for other in ("README.md", "docs/safety.md"):
+    for other in ("README.md", "docs/safety.md", "docs/settings.md"):
         (tmp_path / other).touch()
     copy.write_text(with_another_digit(text, number), encoding="utf-8")
     if name == "performance.md":
