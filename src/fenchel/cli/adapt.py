@@ -13,8 +13,10 @@ from fenchel.cli.adapt_ranks import heard_by_all, joined_ranks, own_device, requ
 from fenchel.cli.adapt_streams import adapt_all, shares_asked_for, tell_all
 from fenchel.cli.adaptation_options import (
     ADAPTATION,
+    IMAGES,
     MODEL,
     AdaptedModelOption,
+    GrayOption,
     LearningRateOption,
     MeanOption,
     MethodOption,
@@ -22,6 +24,7 @@ from fenchel.cli.adaptation_options import (
     OptimizerOption,
     ProtectOption,
     SettingsOption,
+    SizeOption,
     StatisticsOption,
     StdOption,
     learning_rate_in,
@@ -38,7 +41,7 @@ from fenchel.cli.console import EXIT_HARMFUL, err, pick_device, print_json
 from fenchel.cli.mistakes import options_of
 from fenchel.cli.model_options import selected_parameters, where_logits_are
 
-_IMAGES, _FILES, _STREAMS = "Images", "Files", "Several streams"
+_FILES, _STREAMS = "Files", "Several streams"
 
 
 def adapt_images(
@@ -47,7 +50,7 @@ def adapt_images(
         Path,
         typer.Option(
             metavar="FOLDER|FILE.npy",
-            rich_help_panel=_IMAGES,
+            rich_help_panel=IMAGES,
             help="A folder of images (folders by class give labels), an .npy array, or an .npz with labels.",
         ),
     ],
@@ -116,21 +119,13 @@ def adapt_images(
             help="Images of the source, without labels, for methods that need them (eata).",
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, rich_help_panel=_IMAGES)] = 200,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            rich_help_panel=_IMAGES,
-            help="Resize the short side and cut a centre square of this size.",
-        ),
-    ] = None,
-    gray: Annotated[
-        bool, typer.Option("--gray", rich_help_panel=_IMAGES, help="Read images with one channel.")
-    ] = False,
+    batch_size: Annotated[int, typer.Option(min=1, rich_help_panel=IMAGES)] = 200,
+    size: SizeOption = None,
+    gray: GrayOption = False,
     shuffle: Annotated[
         bool | None,
         typer.Option(
-            rich_help_panel=_IMAGES,
+            rich_help_panel=IMAGES,
             help="Random order (the default for class folders), or the order of the files.",
         ),
     ] = None,
@@ -138,14 +133,14 @@ def adapt_images(
         bool,
         typer.Option(
             "--strict",
-            rich_help_panel=_IMAGES,
+            rich_help_panel=IMAGES,
             help="Stop at the first image that cannot be read, rather than say so in its row.",
         ),
     ] = False,
     workers: Annotated[
         int,
         typer.Option(
-            min=1, rich_help_panel=_IMAGES, help="Threads that read images ahead of the network."
+            min=1, rich_help_panel=IMAGES, help="Threads that read images ahead of the network."
         ),
     ] = 2,
     out_file: Annotated[

@@ -9,7 +9,7 @@ import typer
 from fenchel.cli import completion
 from fenchel.cli.model_options import MODELS_HELP
 
-MODEL, ADAPTATION = "Model", "Adaptation"
+MODEL, IMAGES, ADAPTATION = "Model", "Images", "Adaptation"
 """The panels of the help in which they are shown."""
 
 AdaptedModelOption = Annotated[
@@ -29,6 +29,16 @@ MeanOption = Annotated[
     ),
 ]
 StdOption = Annotated[str | None, typer.Option(rich_help_panel=MODEL, help="With --mean.")]
+SizeOption = Annotated[
+    int | None,
+    typer.Option(
+        rich_help_panel=IMAGES,
+        help="Resize the short side and cut a centre square of this size.",
+    ),
+]
+GrayOption = Annotated[
+    bool, typer.Option("--gray", rich_help_panel=IMAGES, help="Read images with one channel.")
+]
 MethodOption = Annotated[
     str,
     typer.Option(

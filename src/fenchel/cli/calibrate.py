@@ -10,11 +10,14 @@ from rich.table import Table
 
 from fenchel.cli.adaptation_options import (
     ADAPTATION,
+    IMAGES,
     MODEL,
     AdaptedModelOption,
+    GrayOption,
     MeanOption,
     MethodOption,
     OptimizerOption,
+    SizeOption,
     StatisticsOption,
     StdOption,
 )
@@ -32,8 +35,6 @@ from fenchel.cli.model_options import (
 if TYPE_CHECKING:
     from fenchel.methods.calibrated import Calibration
 
-_IMAGES = "Images of the source"
-
 
 def calibrate(
     model: AdaptedModelOption,
@@ -41,7 +42,7 @@ def calibrate(
         Path,
         typer.Option(
             metavar="FOLDER|FILE.npy|FILE.npz",
-            rich_help_panel=_IMAGES,
+            rich_help_panel=IMAGES,
             help="A few hundred images like those the model was trained on; folders by class, or an .npz "
             "with labels, give labels.",
         ),
@@ -49,33 +50,25 @@ def calibrate(
     labels: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.npy", rich_help_panel=_IMAGES, help="Their classes, one number per image."
+            metavar="FILE.npy", rich_help_panel=IMAGES, help="Their classes, one number per image."
         ),
     ] = None,
     without_labels: Annotated[
         bool,
         typer.Option(
             "--without-labels",
-            rich_help_panel=_IMAGES,
+            rich_help_panel=IMAGES,
             help="Let the model's own predictions be the labels, even if there are others.",
         ),
     ] = False,
     most: Annotated[
         int,
         typer.Option(
-            "--limit", min=1, rich_help_panel=_IMAGES, help="Use so many of them, drawn at random."
+            "--limit", min=1, rich_help_panel=IMAGES, help="Use so many of them, drawn at random."
         ),
     ] = 1000,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            rich_help_panel=_IMAGES,
-            help="Resize the short side and cut a centre square of this size.",
-        ),
-    ] = None,
-    gray: Annotated[
-        bool, typer.Option("--gray", rich_help_panel=_IMAGES, help="Read images with one channel.")
-    ] = False,
+    size: SizeOption = None,
+    gray: GrayOption = False,
     weights: WeightsOption = None,
     trained_with: TrainedWithOption = None,
     classes: Annotated[

@@ -12,6 +12,7 @@ from fenchel.cli.adaptation_options import (
     ADAPTATION,
     MODEL,
     AdaptedModelOption,
+    GrayOption,
     LearningRateOption,
     MeanOption,
     MethodOption,
@@ -19,6 +20,7 @@ from fenchel.cli.adaptation_options import (
     OptimizerOption,
     ProtectOption,
     SettingsOption,
+    SizeOption,
     StatisticsOption,
     StdOption,
     learning_rate_in,
@@ -54,16 +56,8 @@ def serve(
     logits: LogitsOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            rich_help_panel=MODEL,
-            help="Resize the short side of pictures and cut a centre square of this size.",
-        ),
-    ] = None,
-    gray: Annotated[
-        bool, typer.Option("--gray", rich_help_panel=MODEL, help="Read pictures with one channel.")
-    ] = False,
+    size: SizeOption = None,
+    gray: GrayOption = False,
     method: MethodOption = "protected",
     protect: ProtectOption = None,
     settings: SettingsOption = None,
