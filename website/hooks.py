@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+NOT_SEARCHED = ("results.md", "changelog.md")
+"""Long pages of numbers and of history: every page would load their words for its search."""
 sys.path[:0] = [str(ROOT / "website"), str(ROOT / "src")]
 
 from generated_pages import LINKED_FROM, generated  # noqa: E402
@@ -41,6 +43,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Lead links to where their targets are on the site."""
+    """Lead links to where their targets are on the site, and leave some pages out of the search."""
     uri = page.file.src_uri
+    if uri in NOT_SEARCHED:
+        page.meta["search"] = {"exclude": True}
     return led_inside(markdown, origin=LINKED_FROM.get(uri, f"docs/{uri}"), uri=uri)

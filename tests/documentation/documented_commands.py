@@ -93,17 +93,8 @@ RUN = {
     "fenchel reproduce table-bce --scale cpu --workers 2": Adjusted(more="--dry-run"),
     "fenchel reproduce table-domain": Adjusted(more="--dry-run"),
     "fenchel reproduce table-poly --scale cpu --checkpoints runs": Adjusted(more="--dry-run"),
-    "fenchel calibrate --model net.py:build --weights net.pt --trained-with poly:epsilon=6 --images "
-    "train/": Adjusted(
-        {
-            "net.py:build": "my_net.py:build:classes=10",
-            "net.pt": "net-cifar10.pt",
-            "train/": "source.npz",
-        },
-        "--trials 1 --length 40 --force",
-    ),
     "fenchel calibrate --model runs/ce --images source.npz --out ce.calibration.safetensors "
-    "--trials 2": Adjusted(more="--length 40"),
+    "--trials 2": Adjusted(more="--length 40 --force"),
     "fenchel adapt --model runs/ce --images digits.npy --settings ce.calibration.safetensors "
     "--out calibrated.csv": AS_IT_IS,
     "fenchel reproduce table-poly --scale cpu --workers 2": Adjusted(more="--dry-run"),
@@ -148,7 +139,6 @@ PARSED = {
     "fenchel models fetch resnet50": "downloads; tests/models/test_pretrained.py fetches from its own server",
     "fenchel reproduce table-ce --scale cpu --checkpoints pretrained:mobilenet-v2": "needs the weights",
     "fenchel calibrate --model runs/ce --images source.npz": "the one with --out is run",
-    "fenchel calibrate --model runs/ce --images source.npz --trials 5": "likewise",
     "fenchel demo": "trains for a minute; tests/demo runs it smaller",
     "make bench": "measures for hours",
     "make docs": "builds the site; tests/site builds it once for all of its tests",

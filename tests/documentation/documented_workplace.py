@@ -35,6 +35,8 @@ def focal(h, y):
 
 SHORT = "--epochs 1 --batches 2 --every 2 --batch-size 20 --score-corruption fog"
 PREPARED = (
+    "fenchel calibrate --model runs/ce --images source.npz --out ce.calibration.safetensors --trials 1 "
+    "--length 40",
     "fenchel bench sweep.toml",
     "fenchel bench export sweep.toml --out results.csv",
     "fenchel bench import results.sqlite results.csv",

@@ -67,7 +67,9 @@ def test_every_bound_number_is_on_a_page_that_is_read() -> None:
     assert {typed.page for typed in BOUND} <= typed_pages().keys()
 
 
-@pytest.mark.parametrize("name", ["results.md", "README.md", "performance.md", "safety.md", "settings.md"])
+@pytest.mark.parametrize(
+    "name", ["results.md", "README.md", "performance.md", "safety.md", "settings.md"]
+)
 def test_one_digit_changed_in_a_copy_of_a_page_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
