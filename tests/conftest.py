@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 
 from fenchel import names, plugins
+from fenchel.files import locked
 
 settings.register_profile(
     "fenchel", derandomize=True, deadline=None, max_examples=20, database=None
@@ -63,6 +64,13 @@ def optional_package() -> Callable[[str], ModuleType]:
             pytest.skip(f"{name} cannot be imported ({error}); pip install 'fenchel[{extra}]'")
 
     return load
+
+
+@pytest.fixture(scope="module")
+def one_cluster_at_a_time(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Ray starts a dozen processes: two clusters on two cores keep each other from starting in time."""
+    with locked(tmp_path_factory.getbasetemp().parent / "cluster.lock", seconds=900):
+        yield
 
 
 @pytest.fixture

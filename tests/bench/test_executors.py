@@ -86,6 +86,7 @@ def test_processes_give_the_results_of_serial_with_one_worker_and_with_two(plan,
     assert csv_of(plan, "processes", 2) == serial
 
 
+@pytest.mark.usefixtures("one_cluster_at_a_time")
 def test_ray_gives_the_results_of_serial_and_survives_killed_workers(
     plan, csv_of, make_sweep, tmp_path, monkeypatch
 ):

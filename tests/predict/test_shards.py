@@ -76,6 +76,7 @@ def test_one_stream_per_folder(digits: Any, command: Any, tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.usefixtures("one_cluster_at_a_time")
 def test_ray_actors_write_the_files_of_serial_runs_even_when_one_is_killed(
     digits: Any, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,7 +38,9 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(
+    tmp_path_factory: pytest.TempPathFactory, one_cluster_at_a_time: None
+) -> Iterator[Running]:
     """Two replicas on two states of memory each; started once for all tests of the module."""
     pytest.importorskip("ray")
     pytest.importorskip("fastapi", reason="needs fastapi: pip install 'fenchel[serve]'")
