@@ -13,7 +13,9 @@ import pytest
 from fenchel import Calibration
 from fenchel.bench.canonical import canonical_settings
 from fenchel.cli import main
+from fenchel.cli.calibrate import _beside
 from fenchel.losses import CrossEntropy
+from fenchel.models import zoo
 
 NETWORK = """
 from torch import nn
@@ -160,3 +162,9 @@ def test_a_learning_rate_is_a_number_or_auto(
     words = ("--model", "net.py:build", "--trained-with", "cross-entropy", "--images", "images.npy")
     assert fenchel(monkeypatch, "adapt", *words, f"--learning-rate={rate}") == 2
     assert "or auto" in capsys.readouterr().err
+
+
+def test_nothing_is_written_into_the_zoo() -> None:
+    name = zoo.names()[0]
+    assert _beside(zoo.path_of(name), f"zoo:{name}") == Path(f"{name}.calibration.safetensors")
+    assert _beside(Path("runs/ce.safetensors"), "runs/ce") == Path("runs/ce.calibration.safetensors")

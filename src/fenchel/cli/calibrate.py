@@ -203,8 +203,9 @@ def calibrate(
 def _beside(checkpoint: Path | None, model: str) -> Path:
     """Where the calibration goes if nobody says it."""
     from fenchel.methods.calibrated import ENDING, Calibration
+    from fenchel.models import zoo
 
-    if checkpoint is not None:
+    if checkpoint is not None and checkpoint.parent != zoo.folder():  # which belongs to the library
         return Calibration.beside(checkpoint)
     return Path(model.partition(":")[2] or Path(model).stem).with_suffix(ENDING)
 

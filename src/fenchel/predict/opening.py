@@ -103,14 +103,14 @@ class Adaptation:
 
     def described(self, opened: Opened) -> dict[str, Any]:
         """What decides the predictions beside the images and how they are batched."""
-        used = opened.adapter.settings
+        used, found = opened.adapter.settings, self._settings(opened.source)
         return {
             "model": self.model,
             "model_digest": opened.source.digest,
             "trained_with": opened.source.loss_spec or None,
             "method": self.method,
             "protect": used.protect,
-            "settings": self.settings,
+            "settings": None if found is None else str(found),
             "optimizer": type(used.optimizer).__name__.lower(),
             "learning_rate": getattr(used.optimizer, "learning_rate", None),
             "statistics": used.statistics,
