@@ -167,4 +167,6 @@ def test_a_learning_rate_is_a_number_or_auto(
 def test_nothing_is_written_into_the_zoo() -> None:
     name = zoo.names()[0]
     assert _beside(zoo.path_of(name), f"zoo:{name}") == Path(f"{name}.calibration.safetensors")
-    assert _beside(Path("runs/ce.safetensors"), "runs/ce") == Path("runs/ce.calibration.safetensors")
+    assert _beside(Path("runs/ce.safetensors"), "runs/ce") == Path(
+        "runs/ce.calibration.safetensors"
+    )
