@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 import fenchel
 from fenchel.adapters import correlated
-from fenchel.adapters.correlated import corrected, with_classes
+from fenchel.adapters.correlated import acted_upon, corrected, with_classes
+from fenchel.adapters.monitor import Compared, Predicted
 
 CLASSES = 6
 
@@ -210,3 +211,34 @@ def test_outputs_without_classes_are_left_alone(model, x, loss, options):
     for _ in range(3):
         assert torch.equal(plain(x), careful(x))
     assert careful.state.seen == {}
+
+
+def test_a_correlation_is_acted_upon_in_full_from_the_strong_one_on():
+    def known(correlation: float) -> dict[str, Tensor]:
+        return {"correlation": torch.tensor(correlation)}
+
+    assert acted_upon({}) == 0
+    assert acted_upon(known(0.02)) == pytest.approx(0.02)  # too little to correct anything by
+    assert acted_upon(known(0.1)) == pytest.approx(0.5)  # halfway from NOTICED to STRONG
+    assert acted_upon(known(0.2)) == 1
+    assert acted_upon(known(0.9)) == 1
+
+
+def test_a_corrected_stream_with_fewer_mistaken_classes_is_healthy():
+    """Every batch is mostly of one class. The source spreads a third over others, the correction mends it."""
+    runs = torch.arange(5).repeat_interleave(100)
+    astray = torch.arange(500) % 3 == 0
+    spread = torch.where(astray, (runs + torch.arange(500)) % 10, runs)
+
+    def compared(correlation: float) -> str:
+        parts = [
+            Compared(*(Predicted.of(sure_of(labels[part])) for labels in (runs, spread, spread)))
+            for part in torch.arange(500).split(100)
+        ]
+        return sum(parts[1:], parts[0]).judged(correlation)[0]
+
+    def sure_of(labels: Tensor) -> Tensor:
+        return torch.nn.functional.one_hot(labels, 10).double()
+
+    assert compared(0.0) != "healthy"
+    assert compared(acted_upon({"correlation": torch.tensor(0.3)})) == "healthy"

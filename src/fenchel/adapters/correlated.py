@@ -101,6 +101,14 @@ def strength_of(correlation: Tensor) -> Tensor:
     return ((correlation - NOTICED) / (STRONG - NOTICED)).clamp(0, 1)
 
 
+def acted_upon(seen: Tensors) -> float:
+    """How far outputs follow the classes of their batch: by the correlation, in full where it is strong."""
+    if CORRELATION not in seen:
+        return 0.0
+    correlation = seen[CORRELATION]
+    return float(torch.maximum(correlation, strength_of(correlation)))
+
+
 def corrected(seen: Tensors, logits: Tensor, p: Tensor) -> tuple[Tensors, Tensor]:
     """The logits with the class frequencies of the batch, as far as labels are correlated.
 

@@ -141,6 +141,11 @@ class Predicted:
         within = self.batch_entropies / self.count
         return max(1.0, self.effective_classes * math.exp(-correlation * within))
 
+    def information_to_expect(self, correlation: float) -> float:
+        """The mutual information, less that within batches as far as correlated labels do not explain it."""
+        within = self.batch_entropies / self.count - self.entropy
+        return self.mutual_information - correlation * within
+
     def to_tensor(self) -> Tensor:
         """All numbers in one row; `from_tensor` gives the same sums back."""
         sums = [self.count, self.entropies, self.confidences, self.batch_entropies]
@@ -191,7 +196,8 @@ class Compared:
     ) -> tuple[Verdict, str]:
         """The verdict on the adapted predictions, and why; `correlation` is that of the labels."""
         ours, theirs = self.adapted.effective_classes, self.source.classes_to_expect(correlation)
-        lost = self.source.mutual_information - self.adapted.mutual_information
+        known = self.source.information_to_expect(correlation)
+        lost = known - self.adapted.mutual_information
         said = f"{ours:.1f} classes in use where the source model uses {theirs:.1f}"
         if ours < limits.collapsed * theirs and lost > 0:
             return "collapsed", f"the predictions gather in few classes: {said}"
@@ -261,7 +267,7 @@ class Monitor:
     first_batches: int = 4
     batches: int = 0
     correlation: float = 0.0
-    """That of the labels, 0 to 1, as far as it is known."""
+    """That of the labels, 0 to 1, as far as the output makes use of it."""
     suited: bool = False
     """Whether statistics suit the batch. They lose nothing but for a few batches after a change."""
     verdict: Verdict = "healthy"

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from fenchel.adapters.correlated import CORRELATION
+from fenchel.adapters.correlated import acted_upon
 from fenchel.adapters.guards import AdaptationWarning
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities
@@ -148,7 +148,7 @@ class Watch:
             return state, output
         adapted, changed = Predicted.of(p), _has_changed(state)
         before = self.monitor.verdict
-        self.monitor.correlation = float(state.seen.get(CORRELATION, 0.0))
+        self.monitor.correlation = acted_upon(state.seen)
         self.monitor.suited = SHIFT in state.seen
         if changed:
             self.monitor.forget("the stream has just changed")
