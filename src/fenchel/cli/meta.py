@@ -77,6 +77,9 @@ def train(
     layers: Annotated[int, typer.Option(help="Encoder layers, 1 or 2.")] = 1,
     heads: Annotated[int, typer.Option(help="Of the attention.")] = 4,
     hidden_layers: Annotated[int, typer.Option(help="Of the head, 1 or 2.")] = 1,
+    symmetric: Annotated[
+        bool, typer.Option("--symmetric", help="Treat all classes alike: no class embedding.")
+    ] = False,
     epochs: Annotated[int, typer.Option(help="In each the model starts from the source.")] = 100,
     batches: Annotated[int, typer.Option(help="In an epoch.")] = 50,
     batch_size: Annotated[int, typer.Option()] = 200,
@@ -137,6 +140,7 @@ def train(
             "layers": layers,
             "heads": heads,
             "hidden_layers": hidden_layers,
+            **({"symmetric": True} if symmetric else {}),
         },
         optimizer=OPTIMIZERS[optimizer](learning_rate=inner_learning_rate),
         epochs=epochs,

@@ -103,6 +103,10 @@ def fit(
     root: RootOption = None,
     logit_range: RangeOption = None,
     samples: SamplesOption = 2000,
+    symmetrised: Annotated[
+        bool,
+        typer.Option("--symmetrised", help="Fit to its mean over orders of the classes."),
+    ] = False,
     scoring: Annotated[
         bool, typer.Option("--score", help="Adapt with the fits, too, beside the learned one.")
     ] = False,
@@ -117,13 +121,17 @@ def fit(
     [bold]Example[/bold]
 
         fenchel meta fit runs/meta-ce --score
+
+        fenchel meta fit runs/meta-ce --symmetrised --out runs/meta-ce/symmetrised.json
     """
+    from fenchel.objectives import Symmetrised
     from fenchel.train.meta import fit as fit_both
     from fenchel.train.meta.fit import FILE_NAME
 
     place = pick_device(device)
     learned, path = _read(file)
-    fits = fit_both(learned, _logits(learned, checkpoint, root, logit_range, samples, place))
+    explained = Symmetrised(objective=learned) if symmetrised else learned
+    fits = fit_both(explained, _logits(learned, checkpoint, root, logit_range, samples, place))
     target_file = out_file or path.parent / FILE_NAME
     fits.write(target_file)
     errors: dict[str, dict[str, float]] = {}

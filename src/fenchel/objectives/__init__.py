@@ -9,6 +9,7 @@ from fenchel.objectives.marginal_entropy import MarginalEntropy
 from fenchel.objectives.pseudo_label import Conjugate, HardPseudoLabel, SoftPseudoLabel
 from fenchel.objectives.quadratic import Quadratic
 from fenchel.objectives.robust import RobustPseudoLabel
+from fenchel.objectives.symmetrised import Symmetrised
 
 import_submodules(__name__, __path__)
 
@@ -25,5 +26,6 @@ __all__ = [
     "RobustPseudoLabel",
     "ScaledEntropy",
     "SoftPseudoLabel",
+    "Symmetrised",
     "weighted_mean",
 ]

@@ -22,6 +22,9 @@ class LossNetwork(nn.Module):
     is a function, and equal logits must have equal values. Attention is written out, since fused
     kernels do not all have the second derivative that meta-learning needs.
 
+    A `symmetric` network treats all classes alike: its tokens have no positions, and the head reads
+    their mean. No preference for a class can be learned, and the order of the logits does not matter.
+
     >>> import torch
     >>> LossNetwork(classes=10, embedding=16)(torch.zeros(5, 10)).shape
     torch.Size([5])
@@ -36,6 +39,7 @@ class LossNetwork(nn.Module):
         layers: int = 1,
         heads: int = 4,
         hidden_layers: int = 1,
+        symmetric: bool = False,
     ) -> None:
         super().__init__()
         if classes < 2:
@@ -56,12 +60,14 @@ class LossNetwork(nn.Module):
             "heads": heads,
             "hidden_layers": hidden_layers,
         }
+        if symmetric:  # files without the entry are older than it
+            self.sizes["symmetric"] = True
         self.embed = nn.Linear(1, embedding)
-        self.position = nn.Embedding(classes, embedding)
+        self.position = None if symmetric else nn.Embedding(classes, embedding)
         self.encoder = nn.Sequential(
             *(EncoderLayer(embedding, feed_forward, heads) for _ in range(layers))
         )
-        widths = [classes * embedding] + [feed_forward] * hidden_layers
+        widths = [embedding if symmetric else classes * embedding] + [feed_forward] * hidden_layers
         hidden: list[nn.Module] = []
         for before, after in pairwise(widths):
             hidden += [nn.Linear(before, after), nn.GELU()]
@@ -75,8 +81,12 @@ class LossNetwork(nn.Module):
                 f"this objective was learned for {classes} classes on the last axis; got scores of "
                 f"shape {tuple(h.shape)}. Learn one for that number of classes."
             )
-        tokens = self.embed(h.reshape(-1, classes, 1)) + self.position.weight
-        values: Tensor = self.head(self.encoder(tokens).flatten(1))
+        tokens = self.embed(h.reshape(-1, classes, 1))
+        if self.position is None:
+            read = self.encoder(tokens).mean(1)
+        else:
+            read = self.encoder(tokens + self.position.weight).flatten(1)
+        values: Tensor = self.head(read)
         return values.reshape(h.shape[:-1])
 
 

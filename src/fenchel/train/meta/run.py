@@ -59,7 +59,7 @@ class MetaRecipe:
     """
 
     task_loss: str = "cross-entropy"
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Optimizer = field(default_factory=SGD)
     epochs: int = 100
     batches: int = 50
