@@ -20,23 +20,38 @@ HIGHER_IS_BETTER = (
 _KNOWN = ("source", "corruption", "learning_rate", "temperature", "images", "error")
 
 
-def measured() -> list[Row]:
-    """One row per source, settings, corruption and seed."""
-    return [row for source in NAMES for row in rows_of(f"settings-checks-{source}")]
+Place = tuple[str, str]
+"""A corruption and a seed."""
+Errors = dict[Place, float]
+
+
+def measured() -> dict[tuple[str, str], Errors]:
+    """The error at each corruption and seed, by source and settings; seeds that ran on all corruptions."""
+    rows = [row for source in NAMES for row in rows_of(f"settings-checks-{source}")]
+    corruptions = {row["corruption"] for row in rows}
+    by: dict[tuple[str, str], Errors] = defaultdict(dict)
+    for row in rows:
+        by[row["source"], row["settings"]][row["corruption"], row["seed"]] = float(row["error"])
+    return {way: _whole_seeds(errors, corruptions) for way, errors in by.items()}
+
+
+def _whole_seeds(errors: Errors, corruptions: set[str]) -> Errors:
+    return {
+        (corruption, seed): error
+        for (corruption, seed), error in errors.items()
+        if all((other, seed) in errors for other in corruptions)
+    }
 
 
 def table() -> str:
     """The mean error by how settings were chosen, its distance from the tuned one, the worst corruption."""
-    by: dict[tuple[str, str], dict[tuple[str, str], float]] = defaultdict(dict)
-    for row in measured():
-        place = (row["corruption"], row["seed"])
-        by[row["source"], row["settings"]][place] = float(row["error"])
+    by = measured()
     sources = list(dict.fromkeys(source for source, _ in by))
     headings = ["settings"]
     for source in sources:
         headings += [NAMES[source], "minus tuned", "worst against bn"]
     rows = []
-    for name in dict.fromkeys(name for _, name in by):
+    for name in dict.fromkeys(name for (_, name), errors in by.items() if errors):
         entries = [TableEntry(name)]
         for source in sources:
             entries += _of(by.get((source, name), {}), by[source, TUNED], by[source, ALONE])
@@ -44,17 +59,15 @@ def table() -> str:
     return markdown(headings, rows)
 
 
-def _of(
-    mine: dict[tuple[str, str], float],
-    tuned: dict[tuple[str, str], float],
-    alone: dict[tuple[str, str], float],
-) -> list[TableEntry]:
-    if not mine or mine.keys() != tuned.keys():
+def _of(mine: Errors, tuned: Errors, alone: Errors) -> list[TableEntry]:
+    shared = [place for place in mine if place in tuned and place in alone]
+    if not shared:
         return [TableEntry("-")] * 3
-    error, apart = fmean(mine.values()), fmean(mine[p] - tuned[p] for p in mine)
-    corruptions = {corruption for corruption, _ in mine}
+    error, apart = fmean(mine[p] for p in shared), fmean(mine[p] - tuned[p] for p in shared)
+    corruptions = {corruption for corruption, _ in shared}
     worst = max(
-        fmean(mine[p] - alone[p] for p in mine if p[0] == corruption) for corruption in corruptions
+        fmean(mine[p] - alone[p] for p in shared if p[0] == corruption)
+        for corruption in corruptions
     )
     return [
         TableEntry(f"{error:.2f}", value=error),
@@ -65,10 +78,15 @@ def _of(
 
 def protocol() -> str:
     """How many streams of how many images the table stands for, in words."""
-    rows = measured()
-    seeds, images = {row["seed"] for row in rows}, {row["images"] for row in rows}
-    shifts = {row["corruption"] for row in rows}
-    return f"{len(shifts)} corruptions, {'/'.join(sorted(images))} images each, seeds: {len(seeds)}"
+    rows = [row for source in NAMES for row in rows_of(f"settings-checks-{source}")]
+    images, shifts = {row["images"] for row in rows}, {row["corruption"] for row in rows}
+    by = measured()
+    seeds = [
+        f"{len({seed for _, seed in by[source, TUNED]})} for {name}"
+        for source, name in NAMES.items()
+        if (source, TUNED) in by
+    ]
+    return f"{len(shifts)} corruptions, {'/'.join(sorted(images))} images each, seeds: {', '.join(seeds)}"
 
 
 def scores() -> str:

@@ -3,7 +3,7 @@
     python results/score_checks.py     # results/score-checks.csv
 
 The settings of the tunings in this folder again, for the conjugate on the validation corruptions, with what
-can be known of each run without a label. `results/scoring.py` makes rank correlations of it.
+can be known of each run without a label. `results/calibrating.py` makes rank correlations of it.
 """
 
 from __future__ import annotations
