@@ -68,6 +68,7 @@ RUN = {
     "fenchel list methods --plugin my_method.py": AS_IT_IS,
     "fenchel list zoo": AS_IT_IS,
     "fenchel meta fit runs/meta-ce --score": AS_IT_IS,
+    "fenchel meta fit runs/meta-ce --symmetrised": AS_IT_IS,
     "fenchel meta plot runs/meta-ce": AS_IT_IS,
     "fenchel meta sweep --sources runs": Adjusted(more="--dry-run"),
     "fenchel meta train --checkpoint runs/ce --data cifar10-c --task-loss cross-entropy "
