@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from statistics import fmean, median
 
 from reading import Row, rows_of
@@ -12,12 +13,16 @@ from tables import markdown
 from fenchel.report.layout import TableEntry
 
 NAMES = {"ce": "cross-entropy", "poly": "PolyLoss", "squared": "squared loss"}
+OTHERS = {"groupnorm": "GroupNorm, CIFAR-10-C", "svhn": "SVHN"}
+"""Networks and targets of other kinds: does any way of choosing settings collapse there?"""
 TUNED, ALONE = "tuned on validation corruptions", "batch statistics alone"
 HIGHER_IS_BETTER = (
     "marginal_entropy", "mutual_information", "agreement_with_source", "agreement_with_the_rate_below",
     "consistency_when_mirrored", "neighbourhood_density",
 )  # fmt: skip
-_KNOWN = ("source", "corruption", "learning_rate", "temperature", "images", "error")
+SIDE_BY_SIDE = (0.25, 1.0, 4.0)
+"""The multiples of its rate among which `learning_rate="auto"` chooses."""
+_KNOWN = ("source", "method", "corruption", "learning_rate", "temperature", "images", "error")
 
 
 Place = tuple[str, str]
@@ -25,9 +30,9 @@ Place = tuple[str, str]
 Errors = dict[Place, float]
 
 
-def measured() -> dict[tuple[str, str], Errors]:
+def measured(*sources: str) -> dict[tuple[str, str], Errors]:
     """The error at each corruption and seed, by source and settings; seeds that ran on all corruptions."""
-    rows = [row for source in NAMES for row in rows_of(f"settings-checks-{source}")]
+    rows = [row for source in sources for row in rows_of(f"settings-checks-{source}")]
     corruptions = {row["corruption"] for row in rows}
     by: dict[tuple[str, str], Errors] = defaultdict(dict)
     for row in rows:
@@ -45,7 +50,7 @@ def _whole_seeds(errors: Errors, corruptions: set[str]) -> Errors:
 
 def table() -> str:
     """The mean error by how settings were chosen, its distance from the tuned one, the worst corruption."""
-    by = measured()
+    by = measured(*NAMES)
     sources = list(dict.fromkeys(source for source, _ in by))
     headings = ["settings"]
     for source in sources:
@@ -76,11 +81,40 @@ def _of(mine: Errors, tuned: Errors, alone: Errors) -> list[TableEntry]:
     ]
 
 
+def others() -> str:
+    """The mean error on other networks and targets: corruptions together, data sets one by one."""
+    columns: dict[str, dict[str, float]] = {}
+    ways: list[str] = []
+    for source, title in OTHERS.items():
+        for (_, way), errors in measured(source).items():
+            targets = {place[0] for place in errors}
+            groups = (
+                {title: targets} if len(targets) > 3 else {f"{title} to {t}": {t} for t in targets}
+            )
+            for column, members in sorted(groups.items()):
+                mine = [error for place, error in errors.items() if place[0] in members]
+                columns.setdefault(column, {})[way] = fmean(mine)
+            ways += [way] * (way not in ways)
+    rows = [
+        (
+            TableEntry(way),
+            *(
+                TableEntry(f"{found[way]:.2f}", value=found[way])
+                if way in found
+                else TableEntry("-")
+                for found in columns.values()
+            ),
+        )
+        for way in ways
+    ]
+    return markdown(["settings", *columns], rows)
+
+
 def protocol() -> str:
     """How many streams of how many images the table stands for, in words."""
     rows = [row for source in NAMES for row in rows_of(f"settings-checks-{source}")]
     images, shifts = {row["images"] for row in rows}, {row["corruption"] for row in rows}
-    by = measured()
+    by = measured(*NAMES)
     seeds = [
         f"{len({seed for _, seed in by[source, TUNED]})} for {name}"
         for source, name in NAMES.items()
@@ -90,31 +124,63 @@ def protocol() -> str:
 
 
 def scores() -> str:
-    """The rank correlation of every score with the accuracy, by source."""
-    rows = rows_of("score-checks")
+    """The rank correlation of every score with the accuracy, by source: the bare step as it is tuned."""
+    rows = [row for row in rows_of("score-checks") if row["method"] == "conjugate"]
+    return _by_score(rows, correlation, "+.2f", ascending=False)
+
+
+def chosen_rates() -> str:
+    """The error of the default at the rate that every score chooses, by source, and without choosing."""
+    rows = [
+        row
+        for row in rows_of("score-checks")
+        if row["method"] == "default" and float(row["learning_rate"]) in SIDE_BY_SIDE
+    ]
+    usual = [row for row in rows if float(row["learning_rate"]) == 1]
+    return _by_score(
+        rows, error_of_choice, ".2f", ascending=True, first=("none: the usual rate", usual)
+    )
+
+
+def _by_score(
+    rows: list[Row],
+    value_of: Callable[[list[Row], str], float],
+    digits: str,
+    ascending: bool,
+    first: tuple[str, list[Row]] | None = None,
+) -> str:
     names = [name for name in rows[0] if name not in _KNOWN] if rows else []
     sources = list(dict.fromkeys(row["source"] for row in rows))
     found = [
-        (
-            name,
-            [
-                correlation([row for row in rows if row["source"] == source], name)
-                for source in sources
-            ],
-        )
+        (name, [value_of([row for row in rows if row["source"] == s], name) for s in sources])
         for name in names
     ]
-    found.sort(key=lambda each: -fmean(each[1]))
-    headings = ("score", "better is", *(NAMES[source] for source in sources))
+    found.sort(key=lambda each: fmean(each[1]) if ascending else -fmean(each[1]))
+
+    def line(title: str, better: str, values: list[float]) -> tuple[TableEntry, ...]:
+        numbers = (TableEntry(f"{value:{digits}}", value=value) for value in values)
+        return TableEntry(title), TableEntry(better), *numbers
+
     entries = [
-        (
-            TableEntry(name.replace("_", " ")),
-            TableEntry("higher" if name in HIGHER_IS_BETTER else "lower"),
-            *(TableEntry(f"{value:+.2f}", value=value) for value in values),
-        )
+        line(name.replace("_", " "), "higher" if name in HIGHER_IS_BETTER else "lower", values)
         for name, values in found
     ]
-    return markdown(headings, entries, names=2)
+    if first is not None:
+        title, fixed = first
+        means = [fmean(float(row["error"]) for row in fixed if row["source"] == s) for s in sources]
+        entries.insert(0, line(title, "", means))
+    return markdown(("score", "better is", *(NAMES[s] for s in sources)), entries, names=2)
+
+
+def error_of_choice(rows: list[Row], score: str) -> float:
+    """The mean error over the corruptions, of the run that the score takes for the best of each."""
+    sign = 1 if score in HIGHER_IS_BETTER else -1
+    by: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by[row["corruption"]].append(row)
+    return fmean(
+        float(max(runs, key=lambda row: sign * float(row[score]))["error"]) for runs in by.values()
+    )
 
 
 def correlation(rows: list[Row], score: str) -> float:
@@ -128,4 +194,4 @@ def correlation(rows: list[Row], score: str) -> float:
 
 def runs() -> int:
     """How many runs the correlations are over."""
-    return len(rows_of("score-checks"))
+    return sum(row["method"] == "conjugate" for row in rows_of("score-checks"))

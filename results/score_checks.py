@@ -2,14 +2,16 @@
 
     python results/score_checks.py     # results/score-checks.csv
 
-The settings of the tunings in this folder again, for the conjugate on the validation corruptions, with what
-can be known of each run without a label. `results/calibrating.py` makes rank correlations of it.
+On the validation corruptions, with what can be known of each run without a label: the settings of the tunings
+in this folder again, for the conjugate; and the default at multiples of its rate, among which
+`learning_rate="auto"` chooses. `results/calibrating.py` makes tables of it. The same command again continues.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,12 +25,14 @@ from fenchel.adapters.watch import distance
 from fenchel.data.corruptions import VALIDATION_CORRUPTIONS
 from fenchel.data.stream import Shift, Stream, corruption_shifts
 from fenchel.files import write_atomically
+from fenchel.methods.side_by_side import SideBySide
 from fenchel.models import Checkpoint, load_checkpoint, zoo
 from fenchel.performance import retain_freed_memory
 from fenchel.progress import progress
 from fenchel.report.layout import to_csv
 
 HERE = Path(__file__).parent
+FILE = HERE / "score-checks.csv"
 SOURCES = ("ce", "poly", "squared")
 BATCH, IMAGES, SEED = 100, 500, 0
 SCORES = (
@@ -36,10 +40,18 @@ SCORES = (
     "agreement_with_the_rate_below", "consistency_when_mirrored", "neighbourhood_density",
     "parameter_distance",
 )  # fmt: skip
-HEADINGS = ("source", "corruption", "learning_rate", "temperature", "images", "error", *SCORES)
+HEADINGS = (
+    "source", "method", "corruption", "learning_rate", "temperature", "images", "error", *SCORES
+)  # fmt: skip
+CONJUGATE, DEFAULT = "conjugate", "default"
+MULTIPLES = (1 / 16, 1 / 4, 1.0, 4.0)
+"""Of the default's rate: those that run side by side, and a lower one."""
+
+Setting = tuple[float, float]
+"""A rate, for the default a multiple of its own, and a temperature."""
 
 
-def tried(source: str) -> list[tuple[float, float]]:
+def tried(source: str) -> list[Setting]:
     """The rates and temperatures of the tuning of a source, for the conjugate."""
     csv.field_size_limit(2**27)
     with (HERE / f"cells-tuning-{source}.csv").open(encoding="utf-8") as file:
@@ -47,20 +59,35 @@ def tried(source: str) -> list[tuple[float, float]]:
     return sorted({(float(row["learning_rate"]), float(row["temperature"])) for row in rows})
 
 
+def conjugate_at(checkpoint: Checkpoint, setting: Setting) -> fenchel.Adapter:
+    """The bare step, as it is tuned."""
+    rate, temperature = setting
+    return fenchel.adapt(
+        checkpoint.model,
+        trained_with=checkpoint.loss_spec,
+        method="conjugate",
+        optimizer="sgd",
+        learning_rate=rate,
+        temperature=temperature,
+        predict="before",  # so that nothing is judged on images that it was adapted to
+        protect=False,
+    )
+
+
+def default_at(checkpoint: Checkpoint, setting: Setting) -> fenchel.Adapter:
+    """The default with steps of other lengths, as one of the rates that run side by side."""
+    loss = checkpoint.loss_spec
+    settings = fenchel.adapt(checkpoint.model, trained_with=loss, learning_rate="auto").settings
+    assert isinstance(settings.method, SideBySide)
+    method = replace(settings.method, factors=(setting[0], setting[0]))
+    return fenchel.Adapter(checkpoint.model, replace(settings, method=method, predict="before"))
+
+
 class Run:
     """One setting on one stream, and the sums of what it shows."""
 
-    def __init__(self, checkpoint: Checkpoint, rate: float, temperature: float) -> None:
-        self.adapter = fenchel.adapt(
-            checkpoint.model,
-            trained_with=checkpoint.loss_spec,
-            method="conjugate",
-            optimizer="sgd",
-            learning_rate=rate,
-            temperature=temperature,
-            predict="before",  # so that nothing is judged on images that it was adapted to
-            protect=False,
-        )
+    def __init__(self, checkpoint: Checkpoint, adapter: fenchel.Adapter) -> None:
+        self.adapter = adapter
         self.objective = fenchel.losses.parse(checkpoint.loss_spec).conjugate
         self.wrong = 0
         self.sums: Predicted | None = None
@@ -114,34 +141,54 @@ def neighbourhood_density(p: Tensor, temperature: float = 0.05) -> Tensor:
     return density
 
 
-def check(source: str, shift: Shift) -> Iterator[tuple[Any, ...]]:
-    """All settings of a source side by side on one stream."""
+def runs_of(source: str, method: str) -> dict[Setting, Run]:
+    """Fresh runs of a source by their settings, rates in ascending order."""
     checkpoint = load_checkpoint(zoo.path_of(f"cifar10-resnet26-{source}"))
-    runs = {setting: Run(checkpoint, *setting) for setting in tried(source)}
+    if method == CONJUGATE:
+        return {
+            setting: Run(checkpoint, conjugate_at(checkpoint, setting)) for setting in tried(source)
+        }
+    multiples = [(multiple, 1.0) for multiple in MULTIPLES]
+    return {setting: Run(checkpoint, default_at(checkpoint, setting)) for setting in multiples}
+
+
+def check(source: str, method: str, shift: Shift) -> Iterator[tuple[Any, ...]]:
+    """All settings of a source side by side on one stream."""
+    runs = runs_of(source, method)
+    network = load_checkpoint(zoo.path_of(f"cifar10-resnet26-{source}")).model
     for batch in Stream(shifts=[shift], batch_size=BATCH, limit=IMAGES, seed=SEED):
         labels = batch.reveal_labels()
         with torch.no_grad():
-            own = checkpoint.model(batch.inputs).argmax(-1)
-        at_the_rate_below: dict[float, Tensor] = {}  # by temperature; rates come in ascending order
+            own = network(batch.inputs).argmax(-1)
+        at_the_rate_below: dict[float, Tensor] = {}  # by temperature
         for (_, temperature), run in runs.items():
             below = at_the_rate_below.get(temperature, own)
             at_the_rate_below[temperature] = run(batch.inputs, labels, own, below)
-    for (rate, temperature), run in runs.items():
+    for setting, run in runs.items():
         values = [f"{value:.5g}" for value in run.scores()]
-        yield source, shift.name, rate, temperature, IMAGES, 100 * run.wrong / IMAGES, *values
+        yield source, method, shift.name, *setting, IMAGES, 100 * run.wrong / IMAGES, *values
+
+
+def known() -> list[tuple[Any, ...]]:
+    """The rows of the file; none before it is there."""
+    if not FILE.is_file():
+        return []
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return [tuple(row) for row in csv.reader(file)][1:]
 
 
 def main() -> None:
     torch.set_num_threads(1)
     retain_freed_memory()
     shifts = corruption_shifts("cifar10-c", corruptions=VALIDATION_CORRUPTIONS)
-    rows: list[tuple[Any, ...]] = []
-    with progress("checking", total=len(SOURCES) * len(shifts)) as bar:
-        for source in SOURCES:
-            for shift in shifts:
-                rows += check(source, shift)
-                write_atomically(HERE / "score-checks.csv", to_csv(HEADINGS, rows).encode())
-                bar.advance()
+    rows = known()
+    places = [(s, m, shift) for m in (CONJUGATE, DEFAULT) for s in SOURCES for shift in shifts]
+    with progress("checking", total=len(places)) as bar:
+        for source, method, shift in places:
+            if (source, method, shift.name) not in {row[:3] for row in rows}:
+                rows += check(source, method, shift)
+                write_atomically(FILE, to_csv(HEADINGS, rows).encode())
+            bar.advance()
 
 
 if __name__ == "__main__":

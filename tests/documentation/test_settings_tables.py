@@ -62,3 +62,45 @@ def test_a_score_that_orders_runs_by_their_error_has_a_correlation_of_one(
     assert calibrating.correlation(rows, "mutual_information") == pytest.approx(1)
     backwards = [{**row, "entropy": str(-float(row["error"]))} for row in rows]
     assert calibrating.correlation(backwards, "entropy") == pytest.approx(-1)
+
+
+def test_the_error_of_a_choice_is_that_of_the_run_with_the_best_score(
+    calibrating: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(corruption: str, rate: float, error: float, entropy: float) -> dict[str, str]:
+        return {"source": "ce", "method": "default", "corruption": corruption, "learning_rate": str(rate),
+                "temperature": "1", "images": "10", "error": str(error), "entropy": str(entropy)}  # fmt: skip
+
+    rows = [
+        run("fog", 0.25, 30, 2), run("fog", 1, 20, 1), run("fog", 4, 50, 3),
+        run("snow", 0.25, 30, 2), run("snow", 1, 10, 3), run("snow", 4, 70, 1),
+        run("snow", 1 / 16, 0, 0),  # does not run side by side with the others
+    ]  # fmt: skip
+    given(calibrating, monkeypatch, score_checks=rows)
+    assert calibrating.error_of_choice(rows[:6], "entropy") == pytest.approx((20 + 70) / 2)
+    usual, by_entropy = calibrating.chosen_rates().strip().splitlines()[-2:]
+    assert "15.00" in usual
+    assert "45.00" in by_entropy
+
+
+def test_other_networks_have_a_column_per_target_or_one_of_all_corruptions(
+    calibrating: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def row(source: str, settings: str, target: str, error: float) -> dict[str, str]:
+        return {"source": source, "settings": settings, "corruption": target, "seed": "0",
+                "images": "10", "error": str(error)}  # fmt: skip
+
+    corrupted = [
+        row("groupnorm", "the source", name, error)
+        for name, error in (("fog", 10), ("snow", 20), ("frost", 30), ("contrast", 40))
+    ]
+    digits = [row("svhn", way, "usps", e) for way, e in (("the source", 5), ("tuned", 4))]
+    given(
+        calibrating, monkeypatch, settings_checks_groupnorm=corrupted, settings_checks_svhn=digits
+    )
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in calibrating.others().strip().splitlines()
+    ]
+    assert lines[0] == ["settings", "GroupNorm, CIFAR-10-C", "SVHN to usps"]
+    assert lines[2:] == [["the source", "25.00", "5.00"], ["tuned", "-", "4.00"]]

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 FACTORS = (1.0, 0.25, 4.0)
-CHOSEN, SEEN, ENTROPIES, COUNT = "chosen", "mean_predictions", "entropies", "count"
-MARGIN = 0.01
-"""Nats by which another rate must be better before it takes over: scores of few batches are noisy."""
+CHOSEN, SEEN = "chosen", "summed_predictions"
 
 
 @final
@@ -35,12 +33,10 @@ class SideBySide(Method):
 
     A step of the method is multiplied by the factor, which for every optimiser here is the same as a multiple
     of its rate. Every batch goes through all of them before it changes them, so that each is judged on
-    images that it has not adapted to. The score is the mutual information between image and class,
-
-        H(mean p) - mean H(p)
-
-    in nats, over about the last `window` images: it is low for predictions that are unsure, and for those
-    that gather in few classes. What was chosen for the batches so far answers for the next one; the choice
+    images that it has not adapted to. The score is the entropy of the mean prediction, H(mean p), over about
+    the last `window` images: it falls when predictions gather in few classes, which is how a rate that is too
+    high does harm. Scores that reward sure predictions, such as H(mean p) - mean H(p), choose the highest
+    rate whether it helps or not. What was chosen for the batches so far answers for the next one; the choice
     waits for the device once per batch. Costs as many forward and backward passes as there are factors.
     """
 
@@ -111,8 +107,6 @@ class SideBySide(Method):
             **runs,
             CHOSEN: torch.zeros((), dtype=torch.int64, device=logits.device),
             SEEN: p,
-            ENTROPIES: p.new_zeros(len(self.factors)),
-            COUNT: p.new_zeros(()),
         }
 
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
@@ -128,15 +122,15 @@ class SideBySide(Method):
                 after = self.inner.update(passes, runs[k], batch)
             moved[k] = replace(after, parameters=_scaled(runs[k], after, self.factors[k]))
             shown[k] = logits[0] if logits else None
-        scores = self._scored(state.memory, shown)
-        best = self._best(scores, chosen)
+        seen = self._seen(state.memory[SEEN], shown)
+        best = _most_spread(seen, chosen)
         packed = {
             f"{k}.{name}": value
             for k, run in moved.items()
             for name, value in _packed(run.parameters, run.moments, run.memory).items()
         }
         device = state.memory[CHOSEN].device
-        memory = {**packed, **scores, CHOSEN: torch.tensor(best, device=device)}
+        memory = {**packed, SEEN: seen, CHOSEN: torch.tensor(best, device=device)}
         return replace(
             moved[chosen],
             parameters=moved[best].parameters,
@@ -164,37 +158,25 @@ class SideBySide(Method):
             found.append(replace(state, parameters=parameters, moments=moments, memory=memory))
         return found
 
-    def _scored(self, memory: Tensors, shown: Mapping[int, Tensor | None]) -> Tensors:
-        """The running sums from which scores follow, with the predictions of one more batch."""
-        seen, entropies, count = memory[SEEN], memory[ENTROPIES], memory[COUNT]
+    def _seen(self, before: Tensor, shown: Mapping[int, Tensor | None]) -> Tensor:
+        """The running sum of each rate's predictions, with those of one more batch."""
         probabilities = Probabilities(self.loss)
         found = [
             None if logits is None else probabilities(logits)
             for logits in (shown[k] for k in range(len(self.factors)))
         ]
-        if any(p is None or p.shape[-1] != seen.shape[-1] for p in found):
-            return {SEEN: seen, ENTROPIES: entropies, COUNT: count}  # no classes to tell
+        if any(p is None or p.shape[-1] != before.shape[-1] for p in found):
+            return before  # no classes to tell
         flat = [p.double().flatten(0, -2) for p in found if p is not None]
         kept = max(0.0, 1 - len(flat[0]) / self.window)
-        return {
-            SEEN: kept * seen + torch.stack([p.sum(0) for p in flat]),
-            ENTROPIES: kept * entropies + torch.stack([torch.special.entr(p).sum() for p in flat]),
-            COUNT: kept * count + len(flat[0]),
-        }
-
-    def _best(self, scores: Tensors, chosen: int) -> int:
-        """The factor that answers next: another one only if it is clearly better."""
-        information = mutual_information(scores[SEEN], scores[ENTROPIES], scores[COUNT])
-        best = int(information.nan_to_num(nan=-1.0).argmax())
-        ahead = float(information[best] - information[chosen])
-        return chosen if ahead <= MARGIN else best
+        return kept * before + torch.stack([p.sum(0) for p in flat])
 
 
-def mutual_information(summed: Tensor, entropies: Tensor, count: Tensor) -> Tensor:
-    """H(mean p) - mean H(p) in nats, from sums over `count` predictions: (..., classes) and (...)."""
-    mean = summed / count.clamp_min(1)
-    found: Tensor = torch.special.entr(mean).sum(-1) - entropies / count.clamp_min(1)
-    return found
+def _most_spread(seen: Tensor, chosen: int) -> int:
+    """The rate whose mean prediction has the highest entropy; the one chosen so far among equals."""
+    mean = seen / seen.sum(-1, keepdim=True)
+    entropy = torch.special.entr(mean).sum(-1).nan_to_num(nan=-1.0)
+    return chosen if entropy[chosen] == entropy.max() else int(entropy.argmax())
 
 
 def _untouched_or_joined(runs: list[State], state: State, chosen: int) -> list[State]:
