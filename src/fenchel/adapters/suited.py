@@ -58,7 +58,7 @@ BETWEEN = 0.2
 """The share of the variance between images, until a batch of several shows it."""
 
 PALE, FADED = 0.2, 0.25
-"""Images begin to count as faded where the logarithm of variances fell by so much, and where they do fully."""
+"""How far variances fall, by their logarithms, where images begin to count as faded and where they do fully."""
 DEEPER = 0.7
 """What a layer counts in that, of the layer before it."""
 SAMPLES, RECENT_SAMPLES = "samples", "recent_samples"
