@@ -166,7 +166,8 @@ class Suiting:
             between = torch.lerp(between, latest, min(1.0, size / (2 * RECENT)))
         moved = ((stream_mean - source_mean).square() / (source_variance + floor)).mean()
         distance = moved + relative(stream_variance, source_variance, floor) / 2
-        tolerance = TOLERANCE * (1 - met.faded(stream_variance, source_variance, floor))
+        faded = met.faded(stream_variance, source_variance, floor)
+        tolerance = TOLERANCE * (1 - faded * met.known(INDEPENDENT, torch.ones_like(faded)))
         shift = shifted(distance, tolerance + CAUTION * between / samples)
         met.seen |= {
             f"{prefix}{_MEAN}": stream_mean,
