@@ -274,3 +274,107 @@ def test_many_requests_of_one_stream_are_one_batch() -> None:
         answers = [future.result(timeout=60) for future in futures]
         assert streams.health("one").batches == 1
     assert torch.equal(torch.cat(answers), whole)
+
+
+def test_the_end_waits_for_batches_under_way_and_keeps_them(tmp_path: Path) -> None:
+    adapted = adapter()
+    expected = alone(adapted, 0)
+    streams = fenchel.Streams(adapted, folder=tmp_path, resident=1)
+    streams("two", batches(1)[0])
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        with streams.held("one") as stream:
+            begun.set()
+            assert go_on.wait(60)
+            stream.session(batches(0)[0])
+
+    with ThreadPoolExecutor(3) as pool:
+        working = pool.submit(slow)
+        assert begun.wait(60)
+        late = pool.submit(streams, "one", batches(0)[1])  # waits for its turn, which never comes
+        while streams._places["one"].users < 2:
+            pass
+        closing = pool.submit(streams.close)
+        while not streams._closed:
+            pass
+        assert not closing.done()
+        with pytest.raises(ValueError, match="belongs to one process at a time"):
+            fenchel.Streams(adapted, folder=tmp_path)
+        go_on.set()
+        working.result(60)
+        closing.result(60)
+        with pytest.raises(RuntimeError, match="were closed"):
+            late.result(60)
+    with fenchel.Streams(adapted, folder=tmp_path) as streams:
+        assert streams.names() == ["one", "two"]
+        assert streams.health("one").batches == 1
+        assert torch.equal(streams("one", batches(0)[1]), expected[1])
+
+
+def test_an_end_that_cannot_save_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: StreamStore, stream: object) -> None:
+        raise OSError("No space left on device")
+
+    streams = fenchel.Streams(adapter(), folder=tmp_path)
+    streams("one", batches(0)[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamStore, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            streams.close()
+    streams("one", batches(0)[1])
+    streams.close()
+    with fenchel.Streams(adapter(), folder=tmp_path) as streams:
+        assert streams.health("one").batches == 2
+
+
+def test_one_state_of_memory_serves_many_threads_that_also_reset_and_forget(tmp_path: Path) -> None:
+    """Whatever others do, a stream's numbers are those of its own batches since its last reset."""
+    adapted = adapter()
+    count = 6
+    firsts = [alone(adapted, seed)[:2] for seed in range(count)]
+
+    def work(seed: int) -> None:
+        name = f"s-{seed}"
+        for turn in range(6):
+            for number in range(2):
+                found = streams(name, batches(seed)[number])
+                assert torch.equal(found, firsts[seed][number]), (seed, turn, number)
+            if turn % 2:
+                streams.reset(name)
+                assert streams.health(name).batches == 2 * (turn % 2 + 1)
+            else:
+                streams.reset(name)
+            if turn % 2:
+                streams.forget(name)
+                assert name not in streams
+
+    with fenchel.Streams(adapted, folder=tmp_path, resident=1) as streams:
+        with ThreadPoolExecutor(count) as pool:
+            for future in [pool.submit(work, seed) for seed in range(count)]:
+                future.result()
+        assert len(streams) == 0
+        assert streams.in_memory == 0
+    assert list(tmp_path.glob("*.safetensors*")) == []
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_states_of_any_precision_come_back(tmp_path: Path, kind: torch.dtype) -> None:
+    adapted = fenchel.adapt(network().to(kind), trained_with="poly:epsilon=2", learning_rate=0.05)
+    given = batches(0).to(kind)
+    session = adapted.session()
+    expected = [session(batch) for batch in given]
+    with fenchel.Streams(adapted, folder=tmp_path, resident=1) as streams:
+        found = []
+        for batch in given:
+            found.append(streams("one", batch))
+            with pytest.raises(RuntimeError):
+                streams("two", batch.to(torch.float16))
+            streams("two", batch)  # puts the first one away
+    assert all(map(torch.equal, found, expected))
+
+
+def test_a_call_without_a_sample_begins_nothing(tmp_path: Path) -> None:
+    with fenchel.Streams(adapter(), folder=tmp_path) as streams:
+        assert streams("one", batches(0)[0][:0]).shape == (0, 4)
+        assert streams.names() == []
