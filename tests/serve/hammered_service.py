@@ -7,7 +7,9 @@ import io
 import json
 import os
 import random
+import re
 import signal
+import socket
 import threading
 import time
 from collections import Counter, defaultdict
@@ -37,6 +39,20 @@ def ask(
         return answer.status, json.loads(content) if is_json else content.decode()
     finally:
         connection.close()
+
+
+def send_bytes(running: Running, content: bytes, seconds: float = 30.0) -> list[int]:
+    """The statuses that come for these bytes until the service ends the connection, as it must in time."""
+    service, answer = running.service, b""
+    with socket.create_connection((service.host, service.port), seconds) as connection:
+        try:
+            connection.sendall(content)
+            connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(65536):
+                answer += part
+        except (ConnectionError, BrokenPipeError):
+            pass  # it had heard enough
+    return [int(status) for status in re.findall(rb"^HTTP/1\.[01] (\d{3})", answer, re.M)]
 
 
 @dataclass

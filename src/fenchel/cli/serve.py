@@ -142,6 +142,15 @@ def serve(
     most_images: Annotated[
         int, typer.Option(min=1, rich_help_panel=_NETWORK, help="Images per request.")
     ] = 256,
+    most_pixels: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            rich_help_panel=_NETWORK,
+            help="Pixels of all images of a request. The network needs memory for them, unless --size makes "
+            "them smaller.",
+        ),
+    ] = 16_000_000,
     most_waiting: Annotated[
         int,
         typer.Option(min=1, rich_help_panel=_NETWORK, help="Requests of one stream that may wait."),
@@ -214,6 +223,7 @@ def serve(
         limits=Limits(
             request_bytes=most_bytes,
             images=most_images,
+            pixels=most_pixels,
             waiting=most_waiting,
             streams=most_streams,
         ),
