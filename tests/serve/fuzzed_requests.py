@@ -148,7 +148,7 @@ def _broken(body: bytes, draw: random.Random) -> bytes:
 
 
 def malformed(seed: int) -> bytes:
-    """What no client of HTTP would send: bytes for a socket, after which the sender says no more."""
+    """What no client of HTTP would send: bytes for a socket."""
     draw = random.Random(seed)
     body = _array(draw) if draw.random() < 0.7 else draw.randbytes(300)
     length, few = b"Content-Length: %d" % len(body), b"%x\r\n" % len(body)
