@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import fenchel
 from fenchel.adapters import AdaptationWarning, Adapter
-from fenchel.streams import StreamStore
+from fenchel.streams import StreamFile, StreamStore
 
 BATCHES, SIZE = 4, 20
 
@@ -159,6 +159,35 @@ def test_memory_is_flat_however_many_streams_there_are(tmp_path: Path) -> None:
         assert len(adapted._sessions) == 3  # with the adapter's own
         assert len(streams._places) == 2
         assert len(streams) == 30
+
+
+def test_a_state_on_its_way_to_the_disk_makes_room_for_one_and_no_other_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+    write = StreamStore.write
+
+    def slow(self: StreamStore, stream: StreamFile) -> None:
+        written.append(stream.name)
+        if stream.name == "one":
+            begun.set()
+            go_on.wait(20)
+        write(self, stream)
+
+    with fenchel.Streams(adapter(), folder=tmp_path, resident=2) as streams:
+        for name in ("one", "two"):
+            streams(name, batches(0)[0])
+        monkeypatch.setattr(StreamStore, "write", slow)
+        with ThreadPoolExecutor(1) as pool:
+            third = pool.submit(streams, "three", batches(0)[0])
+            assert begun.wait(60)
+            streams("two", batches(0)[1])
+            found = list(written)
+            go_on.set()
+            third.result(60)
+        assert found == ["one"]
+        assert streams.in_memory == 2
 
 
 def test_a_stream_that_fails_touches_no_other_and_leaves_no_trace(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ class _Place:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.users = 0
+        self.leaving = False
+        """Whether its state is on its way to the disk, to make room."""
         self.stream: Stream | None = None
 
 
@@ -275,17 +277,23 @@ class Streams:
                 )
                 return
             finally:
+                place.leaving = False
                 self._given_back(name, place)
 
     def _surplus(self) -> tuple[str, _Place] | None:
         """The stream to put away next, taken; None if there is room, or all of them are at work."""
         with self._lock:
-            here = [pair for pair in self._places.items() if pair[1].stream is not None]
+            here = [
+                (name, place)
+                for name, place in self._places.items()
+                if place.stream is not None and not place.leaving
+            ]
             if self._closed or len(here) <= self.resident:  # what is closed was saved
                 return None
             for name, place in here:
                 if place.users == 0:
                     place.users += 1
+                    place.leaving = True
                     return name, place
             return None
 
