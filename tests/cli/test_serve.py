@@ -77,6 +77,8 @@ def test_options_become_a_service_that_ends_with_ctrl_c(
         "classes.txt",
         "--most-images",
         "9",
+        "--most-pixels",
+        "999",
     )
     code = call(monkeypatch, *options, "--token-file", "token", "--statistics", "0.1")
     assert code == 0
@@ -84,6 +86,7 @@ def test_options_become_a_service_that_ends_with_ctrl_c(
     service = standing.service
     assert standing.stopped
     assert (service.replicas, service.host, service.limits.images) == (2, "127.0.0.1", 9)
+    assert service.limits.pixels == 999
     assert service.store == Path("kept").resolve()
     assert service.classes == ("cat", "dog", "owl")
     assert service.adaptation.statistics == 0.1

@@ -62,7 +62,8 @@ def print_table(table: RenderableType) -> None:
 
 def print_json(value: Any) -> None:
     """Machine-readable output: plain JSON on standard output, nothing else."""
-    print(json.dumps(_finite(value), indent=2, sort_keys=False, allow_nan=False))
+    text = json.dumps(_finite(value), indent=2, sort_keys=False, allow_nan=False)
+    print(text, flush=True)  # whoever reads it may wait for it while we go on
 
 
 def _finite(value: Any) -> Any:
