@@ -330,6 +330,26 @@ def test_the_course_covers_the_whole_stream_with_few_points(
     assert row["course"] == told["course"]
 
 
+def test_the_streams_that_were_used_last_are_shown_first_after_a_restart_too(
+    service: Service, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engines(service)
+    names = ["one", "two", "three", "two", "four", "one"]
+    for number, name in enumerate(names):
+        asked(engine, name, str(number), images())
+    shown = [row["stream"] for row in engine.overview()["streams"]]
+    assert shown == ["one", "four", "two", "three"]
+    engine.close()
+    engine = engines(service)
+    assert [row["stream"] for row in engine.overview()["streams"]] == shown
+    engine.close()
+    monkeypatch.setattr("fenchel.serve.engine.SHOWN", 2)  # no more files are read
+    engine = engines(service)
+    assert [row["stream"] for row in engine.overview()["streams"]] == shown[:2]
+    assert engine.overview()["known"] == 4
+    assert engine.describe("three")["batches"] == 1
+
+
 def test_a_record_comes_back_as_it_was(service: Service, engines: Engines) -> None:
     engine = engines(service)
     for number in range(3):

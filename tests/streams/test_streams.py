@@ -407,3 +407,23 @@ def test_a_call_without_a_sample_begins_nothing(tmp_path: Path) -> None:
     with fenchel.Streams(adapter(), folder=tmp_path) as streams:
         assert streams("one", batches(0)[0][:0]).shape == (0, 4)
         assert streams.names() == []
+
+
+def test_names_are_found_in_the_beginnings_of_files(tmp_path: Path) -> None:
+    """Of any length: its eight bytes may look like anything."""
+    store = StreamStore(tmp_path)
+    name = "a.B_c-9" + "x" * 93
+    for length in range(0, 600, 8):
+        file = StreamFile(
+            name, "network", notes={"long": "x" * length}, tensors={"a": torch.ones(3)}
+        )
+        store.file(name).write_bytes(file.to_bytes())
+        assert list(store.names()) == [name]
+        assert dict(store.notes()) == {name: file.notes}
+    store.file("cut").write_bytes(file.to_bytes())  # a copy under another's name
+    (tmp_path / "other.safetensors").write_bytes(b"{" * 400)
+    (tmp_path / f"{'0' * 32}.safetensors").touch()
+    assert list(store.names()) == [name]
+    store.file(name).write_bytes(file.to_bytes()[:310])
+    assert (list(store.names()), dict(store.notes())) == ([name], {})
+    store.close()

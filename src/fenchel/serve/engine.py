@@ -75,7 +75,7 @@ class Engine:
         )
         self._lock = threading.Lock()
         self._latest: OrderedDict[str, Record] = OrderedDict()
-        for name, notes in streams.store.notes():
+        for name, notes in reversed(list(streams.store.notes(SHOWN))):
             if notes:
                 self._show(name, Record.from_plain(notes))
 

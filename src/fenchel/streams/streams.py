@@ -81,7 +81,7 @@ class Streams:
         self.network = network_digest(adapter)
         self._lock = threading.Lock()
         self._places: OrderedDict[str, _Place] = OrderedDict()
-        self._stored = {name for name, _ in self.store.notes()}
+        self._stored = set(self.store.names())
         self._closed = False
 
     # --- using -----------------------------------------------------------------------------------
