@@ -6,8 +6,9 @@ import gzip
 import io
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -198,6 +199,30 @@ def test_resets_and_predictions_at_once_leave_counters_that_add_up(client: Clien
     assert statuses == [200] * 30
     told = client("GET", "/v1/streams/north").json()
     assert (told["samples"], told["resets"]) == (4 * 11, 10)
+
+
+def test_more_requests_than_may_wait_are_refused_and_told_when_to_come_again(
+    service: Service, engines: Callable[..., Engine]
+) -> None:
+    bounded = replace(service, limits=Limits(waiting=2), batch_size=4)  # of one request each
+    engine = engines(bounded)
+    client = client_of(bounded, engine)
+    client("POST", PREDICT, npy(pixels()), headers=NPY)
+    with ThreadPoolExecutor(8) as pool:
+        with engine.streams.held("north"):  # one is at work and two may wait
+            calls = [
+                pool.submit(client, "POST", PREDICT, npy(pixels(seed=seed)), headers=NPY)
+                for seed in range(8)
+            ]
+            refused = [call.result(60) for call in islice(as_completed(calls), 5)]
+            assert client("POST", "/v1/streams/south/predict", b"x", headers=NPY).status == 422
+        answers = [call.result(60) for call in calls]
+    assert {answer.status for answer in refused} == {503}
+    assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+    assert {answer.status for answer in answers} == {200, 503}
+    served = sum(answer.status == 200 for answer in answers)
+    assert served in (2, 3)  # all may have come before the first was taken up
+    assert client("GET", "/v1/streams/north").json()["samples"] == 4 * (1 + served)
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,35 @@ def test_what_the_network_cannot_take_is_refused_and_touches_nothing(
     assert engine.streams.names() == []
 
 
+def test_a_network_may_refuse_images_in_its_own_words(
+    service: Service, engines: Engines, tmp_path: Path
+) -> None:
+    """Many assert the size that they were made for."""
+    network = (tmp_path / "network.py").read_text().replace("def build", "def inner")
+    (tmp_path / "network.py").write_text(
+        network
+        + """
+class Sized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = inner()
+
+    def forward(self, x):
+        assert x.shape[-1] == 8, "images of 8 pixels"
+        return self.network(x)
+
+build = Sized
+"""
+    )
+    engine = engines(service)
+    asked(engine, "one", "0", images())
+    wrong = Images(("a",), np.zeros((1, 9, 9, 3), np.uint8))
+    with pytest.raises(Refused, match="images of 8 pixels") as refused:
+        asked(engine, "one", "1", wrong)
+    assert refused.value.status == 422
+    assert asked(engine, "one", "2", images())["batch"] == 2
+
+
 def test_images_that_are_not_finite_are_left_out_and_said_so(
     service: Service, engines: Engines
 ) -> None:
@@ -251,6 +280,22 @@ def test_new_names_that_come_together_are_no_more_than_there_may_be(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Serve uses what pydantic calls old
+def test_a_request_that_is_not_answered_in_time_is_told_so(service: Service) -> None:
+    pytest.importorskip("ray", reason="needs ray: pip install 'fenchel[serve]'")
+    from fenchel.serve.deployment import RayBackend
+
+    backend = RayBackend(replace(service, limits=Limits(seconds=0.05)))
+
+    async def silent(*request: object) -> Any:
+        await asyncio.sleep(60)
+
+    backend._sent = silent  # type: ignore[method-assign]
+    with pytest.raises(Refused, match="no answer within") as refused:
+        asyncio.run(backend.describe("one"))
+    assert refused.value.status == 503
+    assert asyncio.run(backend.overview(5, course=True)) == [None]
+
+
 def test_a_request_that_kills_its_process_is_not_sent_for_ever(service: Service) -> None:
     of_ray = pytest.importorskip("ray.exceptions", reason="needs ray: pip install 'fenchel[serve]'")
     from fenchel.serve.deployment import RayBackend

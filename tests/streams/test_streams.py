@@ -218,8 +218,11 @@ def test_a_file_that_cannot_be_used_stops_its_own_stream_alone(tmp_path: Path) -
         with pytest.raises(ValueError, match="is not whole"):
             streams("cut", batches(0)[1])
         assert streams.health("whole").batches == 1
+        part = file.with_name(file.name + ".part")
+        part.write_bytes(b"of a process that died")
         streams.forget("cut")
         assert streams.names() == ["whole"]
+        assert not part.exists()
         streams("cut", batches(0)[0])
         assert streams.health("cut").batches == 1
 

@@ -13,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fenchel.files import digest_of, locked, read_described, safetensors_bytes, write_atomically
+from fenchel.files import (
+    digest_of,
+    locked,
+    part_of,
+    read_described,
+    safetensors_bytes,
+    write_atomically,
+)
 
 FORMAT = "fenchel-stream-1"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -165,7 +172,11 @@ class StreamStore:
 
     def remove(self, name: str) -> None:
         """Forget the stream of that name."""
-        self.file(name).unlink(missing_ok=True)
+        for path in (
+            self.file(name),
+            part_of(self.file(name)),
+        ):  # a process may have died while it wrote
+            path.unlink(missing_ok=True)
 
     def names(self) -> Iterator[str]:
         """The names of all streams of ours. Of each file only the beginning is read: there may be many."""
