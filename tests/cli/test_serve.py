@@ -38,6 +38,7 @@ class Standing:
         return "http://here"
 
     def stop(self) -> None:
+        print("(raylet) a message of Ray")
         self.stopped = True
 
 
@@ -93,6 +94,7 @@ def test_options_become_a_service_that_ends_with_ctrl_c(
     assert Path(service.adaptation.model.rpartition(":")[0]).is_absolute()
     out, err = capsys.readouterr()
     assert json.loads(out)["url"] == "http://here"
+    assert "(raylet) a message of Ray" in err
     assert "warning" not in err
     assert "a-token" not in out + err
 
