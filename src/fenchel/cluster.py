@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,14 +32,12 @@ class Cluster:
         if ray.is_initialized():
             return Cluster(ray, owned=False, was_there=True)
         if address is None:
-            # Ray requires a token file in the home folder even on a cluster of this process alone.
-            os.environ.setdefault("RAY_AUTH_MODE", "disabled")
             where: dict[str, Any] = {"address": "local", "num_cpus": cpus}
-            where |= {"include_dashboard": False}
+            with _for_this_machine_alone():
+                _begun(ray, {**where, "include_dashboard": False})
         else:
             _check_reachable(address)
-            where = {"address": address}
-        _begun(ray, where)
+            _begun(ray, {"address": address})
         return Cluster(ray, owned=True, was_there=address is not None)
 
     @property
@@ -48,6 +49,24 @@ class Cluster:
         """Let go of the cluster; one that was started here ends."""
         if self.owned:
             self.ray.shutdown()
+
+
+@contextmanager
+def _for_this_machine_alone() -> Iterator[None]:
+    """In the block, a cluster that is started is shut to others: whoever reaches Ray's ports may run code.
+
+    It listens at the loopback device, as Ray has it on macOS and Windows by itself. Other users of this
+    machine need a token that only this process and its children know; one of your own is taken as it is.
+    """
+    from ray._private import ray_constants
+
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", True)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _begun(ray: Any, where: dict[str, Any]) -> None:

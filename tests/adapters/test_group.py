@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -122,13 +123,28 @@ def test_the_death_of_a_rank_is_told_and_nobody_waits(outcome: Outcome, size: in
         assert f"rank {rank}" in found["lost"]
 
 
-def test_one_rank_is_no_group(tmp_path: Path) -> None:
-    """So its steps are those of an adapter without a group, at no cost."""
+@pytest.mark.parametrize("method", ["protected", "conjugate"])
+def test_one_rank_is_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """So its steps are those of an adapter without a group: the same bits, no message, no cost."""
+    network = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
+    batches = torch.randn(3, 40, 4)
+    alone = fenchel.adapt(network, trained_with="cross-entropy", method=method)
     dist.init_process_group("gloo", f"file://{tmp_path / 'store'}", world_size=1, rank=0)
     try:
-        network = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3))
-        adapted = fenchel.adapt(network, trained_with="cross-entropy", group=dist.group.WORLD)
+        adapted = fenchel.adapt(
+            network, trained_with="cross-entropy", method=method, group=dist.group.WORLD
+        )
+        for message in ("all_gather", "all_reduce", "all_gather_object", "barrier"):
+            monkeypatch.delattr(dist, message)
+        for name in ("gathered", "summed", "whole"):
+            monkeypatch.delattr(Group, name)
+        assert adapted.settings == alone.settings
         assert adapted.settings.group is None
+        for batch in batches:
+            assert torch.equal(adapted(batch), alone(batch))
+        found, expected = adapted.state_dict(), alone.state_dict()
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in found)
     finally:
         dist.destroy_process_group()
 

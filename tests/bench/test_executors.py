@@ -88,10 +88,9 @@ def test_processes_give_the_results_of_serial_with_one_worker_and_with_two(plan,
 
 @pytest.mark.usefixtures("one_cluster_at_a_time")
 def test_ray_gives_the_results_of_serial_and_survives_killed_workers(
-    plan, csv_of, make_sweep, tmp_path, monkeypatch
+    plan, csv_of, make_sweep, tmp_path
 ):
     pytest.importorskip("ray")
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     slow = MethodChoice(name="conjugate", grid={"steps": [100]})
     slow_jobs = make_plan(make_sweep(methods=[slow])).jobs
     with make_executor("ray", 2) as executor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,15 @@ def test_train_names_the_checkpoint(cache: Path) -> None:
     told = document("train", "--data", "sklearn-digits", *model, "--out", "run")
     assert Path(told["checkpoint"]).is_file()
     assert 0 <= told["metrics"]["test_accuracy"] <= 1
+
+
+def test_json_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for the address of a service would otherwise wait for its end."""
+    pipe = io.BytesIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(pipe))  # as a pipe is: in blocks
+        print_json({"url": "http://here"})
+        assert json.loads(pipe.getvalue()) == {"url": "http://here"}
 
 
 def test_numbers_that_json_lacks_become_null(capsys: pytest.CaptureFixture[str]) -> None:

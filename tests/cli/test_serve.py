@@ -38,6 +38,7 @@ class Standing:
         return "http://here"
 
     def stop(self) -> None:
+        print("(raylet) a message of Ray")
         self.stopped = True
 
 
@@ -77,6 +78,8 @@ def test_options_become_a_service_that_ends_with_ctrl_c(
         "classes.txt",
         "--most-images",
         "9",
+        "--most-pixels",
+        "999",
     )
     code = call(monkeypatch, *options, "--token-file", "token", "--statistics", "0.1")
     assert code == 0
@@ -84,12 +87,14 @@ def test_options_become_a_service_that_ends_with_ctrl_c(
     service = standing.service
     assert standing.stopped
     assert (service.replicas, service.host, service.limits.images) == (2, "127.0.0.1", 9)
+    assert service.limits.pixels == 999
     assert service.store == Path("kept").resolve()
     assert service.classes == ("cat", "dog", "owl")
     assert service.adaptation.statistics == 0.1
     assert Path(service.adaptation.model.rpartition(":")[0]).is_absolute()
     out, err = capsys.readouterr()
     assert json.loads(out)["url"] == "http://here"
+    assert "(raylet) a message of Ray" in err
     assert "warning" not in err
     assert "a-token" not in out + err
 

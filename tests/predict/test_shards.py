@@ -88,12 +88,13 @@ def test_ray_actors_write_the_files_of_serial_runs_even_when_one_is_killed(
         monkeypatch.chdir(folder)
         call = digits.slow_call("--log", "log.jsonl", "--shards", "3", "--executor", executor)
         if executor == "ray":
-            call += ["--at-once", "2"]
+            call += ["--at-once", "2", "--json"]
             killing = threading.Thread(target=kill_an_actor_at_work, args=(folder,))
             killing.start()
         command(*call)
         assert command.code == 0, command.err
         files.append(written(folder))
+    assert len(command.json()["streams"]) == 3  # whatever Ray has to say of the death
     killing.join()
     assert (folder / "killed").exists()
     (folder / "killed").unlink()

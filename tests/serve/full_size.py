@@ -2,7 +2,7 @@
 
 python tests/serve/full_size.py streams   # 200 streams on 20 resident states, 8 threads, random order
 python tests/serve/full_size.py service   # 32 clients for a minute, a replica killed every 10 seconds
-python tests/serve/full_size.py requests  # 10,000 fuzzed requests to the real service
+python tests/serve/full_size.py requests  # 10,000 fuzzed requests to the real service, 1,000 that are no HTTP
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 import random
+import re
 import resource
 import sys
 import tempfile
@@ -20,13 +21,14 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fuzzed_requests import fuzzed
-from hammered_service import ask, faults, hammer
+from fuzzed_requests import fuzzed, malformed
+from hammered_service import ask, faults, hammer, send_bytes
 from served_network import NETWORK
 
 import fenchel
@@ -36,6 +38,9 @@ from fenchel.serve.deployment import Running, start
 from fenchel.serve.service import Service
 
 STREAMS, RESIDENT, THREADS, BATCHES = 200, 20, 8, 5
+REQUESTS, MALFORMED, CLIENTS = 10_000, 1_000, 4
+SLOWEST = 30.0
+"""Seconds after which a request hangs."""
 
 
 def many_streams(folder: Path) -> None:
@@ -53,15 +58,13 @@ def many_streams(folder: Path) -> None:
     turns, lock = iter(steps), threading.Lock()
     in_order = [threading.Lock() for _ in range(STREAMS)]
     found: list[list[torch.Tensor]] = [[] for _ in range(STREAMS)]
-    peaks = []
+    sizes: list[float] = []  # of memory, as batches go by
 
     def work() -> None:
         while True:
             with lock:
                 stream = next(turns, None)
-                done = sum(map(len, found))
-                if done % 100 == 0:
-                    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+                sizes.append(mebibytes())
             if stream is None:
                 return
             with in_order[stream]:
@@ -72,12 +75,24 @@ def many_streams(folder: Path) -> None:
         with ThreadPoolExecutor(THREADS) as pool:
             for future in [pool.submit(work) for _ in range(THREADS)]:
                 future.result()
-        print(f"in memory {streams.in_memory}, peak in MiB over time {peaks}")
+        in_memory = streams.in_memory
+    quarters = [fmean(sizes[len(sizes) * k // 4 : len(sizes) * (k + 1) // 4]) for k in range(4)]
+    print(
+        f"{in_memory} in memory; MiB of the process by quarters of the run: {quarters}", flush=True
+    )
+    assert in_memory == RESIDENT
+    assert quarters[3] < 1.1 * quarters[1]
     for stream in range(STREAMS):
         session = adapted.session()
         for number, output in enumerate(found[stream]):
             assert torch.equal(session(batch(stream, number)), output), (stream, number)
     print(f"{STREAMS} streams of {BATCHES} batches equal their serial runs bit for bit")
+
+
+def mebibytes() -> float:
+    """The memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
 
 
 def served(folder: Path) -> Running:
@@ -109,23 +124,47 @@ def hammered(running: Running) -> None:
 
 
 def fuzzed_requests(running: Running) -> None:
-    """No 500, no hang, no file outside the store."""
-    parent = running.service.store.parent
-    before = {path for path in parent.rglob("*") if running.service.store not in path.parents}
-    statuses: Counter[int] = Counter()
-    slowest, began = 0.0, time.monotonic()
-    for seed in range(10_000):
-        request = fuzzed(seed)
+    """No 500, no hang, no file outside the store; all of them to the real service, four at a time."""
+    store = running.service.store
+    before = outside(store)
+
+    def send(seed: int) -> tuple[float, list[int]]:
+        request, sent = fuzzed(seed), time.monotonic()
         headers = {name: value for name, value in request.headers.items() if value.isascii()}
-        sent = time.monotonic()
         status, answer = ask(running, request.method, request.target, request.body, **headers)
-        slowest = max(slowest, time.monotonic() - sent)
-        statuses[status] += 1
         assert status < 500, (seed, request, answer)
-    after = {path for path in parent.rglob("*") if running.service.store not in path.parents}
-    assert {path for path in after - before if "__pycache__" not in path.parts} == set()
-    took = time.monotonic() - began
-    print(f"{dict(sorted(statuses.items()))} in {took:.0f} s, slowest {slowest:.2f} s")
+        return time.monotonic() - sent, [status]
+
+    def send_malformed(seed: int) -> tuple[float, list[int]]:
+        sent = time.monotonic()
+        found = send_bytes(running, malformed(seed))
+        assert all(status < 500 for status in found), (seed, malformed(seed)[:200], found)
+        return time.monotonic() - sent, found or [0]
+
+    for what, count in ((send, REQUESTS), (send_malformed, MALFORMED)):
+        began = time.monotonic()
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            told = list(pool.map(what, range(count)))
+        statuses = Counter(status for _, found in told for status in found)
+        seconds, slowest = time.monotonic() - began, max(took for took, _ in told)
+        print(f"{count} of {what.__name__} in {seconds:.0f} s, slowest {slowest:.2f} s")
+        print(f"statuses, 0 for none: {dict(sorted(statuses.items()))}")
+        assert slowest < SLOWEST
+    assert outside(store) == before
+    files = [path for path in store.rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert all(re.fullmatch(r"[0-9a-f]{32}\.safetensors", path.name) for path in files), files
+    assert ask(running, "GET", "/healthz")[0] == 200
+    assert all(ask(running, "GET", "/v1/streams")[1]["replicas"])
+    print(f"{len(files)} files in the store, none outside it; all replicas answer")
+
+
+def outside(store: Path) -> set[Path]:
+    """The files beside the store."""
+    return {
+        path
+        for path in store.parent.rglob("*")
+        if path != store and store not in path.parents and "__pycache__" not in path.parts
+    }
 
 
 def main(what: str) -> None:

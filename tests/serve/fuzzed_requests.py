@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import random
 from dataclasses import dataclass, field
@@ -144,3 +145,53 @@ def _broken(body: bytes, draw: random.Random) -> bytes:
             256
         )
     return bytes(changed)
+
+
+def malformed(seed: int) -> bytes:
+    """What no client of HTTP would send: bytes for a socket."""
+    draw = random.Random(seed)
+    body = _array(draw) if draw.random() < 0.7 else draw.randbytes(300)
+    length, few = b"Content-Length: %d" % len(body), b"%x\r\n" % len(body)
+    head = [b"Host: 127.0.0.1", b"Content-Type: application/x-npy", b"Connection: close"]
+    line = b"POST /v1/streams/north/predict HTTP/1.1"
+    shapes = [
+        (line, [*head, b"Content-Length: -1"], body),
+        (line, [*head, b"Content-Length: 1e3"], body),
+        (line, [*head, b"Content-Length: " + b"9" * 30], body),
+        (line, [*head, b"Content-Length: 99999"], body),  # less comes than is told
+        (line, [*head, b"Content-Length: 3"], body),
+        (line, [*head, length, b"Content-Length: 7"], body),
+        (line, [*head, length, b"Transfer-Encoding: chunked"], body),
+        (line, [*head, b"Transfer-Encoding: chunked"], few + body + b"\r\n0\r\n\r\n"),
+        (line, [*head, b"Transfer-Encoding: chunked"], b"-5\r\n" + body),
+        (line, [*head, b"Transfer-Encoding: chunked"], b"ffffffffffffffffff\r\n" + body),
+        (line, [*head, b"Transfer-Encoding: chunked"], few + body[: len(body) // 2]),
+        (line, [*head, b"Transfer-Encoding: gzip, x"], body),
+        (line, [*head, length, b"Content-Encoding: gzip"], _gzip_bomb()),
+        (line, [*head, length, b"Expect: 100-continue"], body),
+        (line, [*head, length, b"X: " + b"y" * draw.choice([10, 70_000])], body),
+        (line, [*head, length, *[b"X-%d: y" % number for number in range(2000)]], body),
+        (line, [*head, length, b"Authorization: Bearer \xff\xfe"], body),
+        (line, [*head, length, b"Idempotency-Key: \xe4\x00"], body),
+        (line, [*head, length, b": no name", b"no colon", b" folded"], body),
+        (line, [b"Host: [::1", *head[1:], length], body),
+        (line, [b"Host: a", b"Host: b", *head[1:], length], body),
+        (line, [*head[1:], length], body),
+        (line.replace(b"north", b"no\x00rth"), [*head, length], body),
+        (line.replace(b"north", b"\xff\xfe"), [*head, length], body),
+        (line.replace(b"north", b"n" * 70_000), [*head, length], body),
+        (line.replace(b"1.1", b"9.9"), [*head, length], body),
+        (line.replace(b"/v1", b"http://elsewhere/v1"), [*head, length], body),
+        (line.replace(b"/v1", b"/../../v1"), [*head, length], body),
+        (b"GET /", head, b""),
+        (b"PRI * HTTP/2.0", [], b"SM\r\n\r\n"),
+        (b"OPTIONS * HTTP/1.1", head, b""),
+        (draw.randbytes(40), [draw.randbytes(40)], body),
+    ]
+    first, headers, content = draw.choice(shapes)
+    return b"\r\n".join([first, *headers, b"", content])
+
+
+@cache
+def _gzip_bomb() -> bytes:
+    return gzip.compress(bytes(50_000_000))

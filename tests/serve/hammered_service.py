@@ -7,7 +7,9 @@ import io
 import json
 import os
 import random
+import re
 import signal
+import socket
 import threading
 import time
 from collections import Counter, defaultdict
@@ -19,7 +21,7 @@ import numpy as np
 
 from fenchel.serve.deployment import APPLICATION, Running
 
-SECONDS = 120.0
+SECONDS, PATIENCE = 120.0, 0.3
 
 
 def ask(
@@ -37,6 +39,26 @@ def ask(
         return answer.status, json.loads(content) if is_json else content.decode()
     finally:
         connection.close()
+
+
+def send_bytes(running: Running, content: bytes, seconds: float = 30.0) -> list[int]:
+    """The statuses that come for these bytes. When the sender ends, so does the service, and in time."""
+    service, answer = running.service, b""
+    with socket.create_connection((service.host, service.port), seconds) as connection:
+        try:
+            connection.sendall(content)
+            connection.settimeout(PATIENCE)
+            try:
+                while part := connection.recv(65536):
+                    answer += part
+            except TimeoutError:  # it waits for more
+                connection.settimeout(seconds)
+                connection.shutdown(socket.SHUT_WR)
+                while part := connection.recv(65536):
+                    answer += part
+        except (ConnectionError, BrokenPipeError):
+            pass  # it had heard enough
+    return [int(status) for status in re.findall(rb"^HTTP/1\.[01] (\d{3})", answer, re.M)]
 
 
 @dataclass

@@ -44,8 +44,8 @@ class LocalBackend:
     async def describe(self, name: str) -> dict[str, Any]:
         return self.engine.describe(name)
 
-    async def reset(self, name: str) -> dict[str, Any]:
-        return self.engine.reset(name)
+    async def reset(self, name: str, key: str) -> dict[str, Any]:
+        return self.engine.reset(name, key)
 
     async def overview(self, shown: int, *, course: bool) -> list[dict[str, Any] | None]:
         return [self.engine.overview(shown, course=course), None]
@@ -66,6 +66,7 @@ class Client:
     """Asks an ASGI application as a server would, any bytes allowed."""
 
     app: Any
+    host: str = "here"
 
     def __call__(
         self,
@@ -90,7 +91,7 @@ class Client:
             "raw_path": path.encode("utf-8", "replace"),
             "query_string": query.encode("utf-8", "replace"),
             "root_path": "",
-            "headers": [(b"host", b"here"), *given],
+            "headers": [(b"host", self.host.encode()), *given],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
         }

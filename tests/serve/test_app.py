@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fuzzed_requests import fuzzed
 from PIL import Image
-from served_network import CLASSES, Client, client_of, npy, pixels
+from served_network import CLASSES, Client, LocalBackend, client_of, npy, pixels
 
 from fenchel.serve.engine import Engine
 from fenchel.serve.limits import Limits
 from fenchel.serve.service import Service, token_from
+
+pytest.importorskip("fastapi", reason="needs fastapi: pip install 'fenchel[serve]'")
+
+from fenchel.serve.app import make_app
 
 NPY = {"Content-Type": "application/x-npy"}
 PREDICT = "/v1/streams/north/predict"
@@ -87,6 +94,12 @@ def test_metrics_are_what_prometheus_reads(client: Client) -> None:
     assert 'fenchel_stream_verdict{stream="north",verdict="healthy"} 1' in lines
     assert 'fenchel_replica_up{replica="1"} 0' in lines
     assert 'fenchel_requests_total{status="200"} 1' in lines
+    parser = pytest.importorskip("prometheus_client.parser", reason="comes with ray[serve]")
+    parsed = {
+        family.name: family for family in parser.text_string_to_metric_families("\n".join(lines))
+    }
+    assert parsed["fenchel_stream_samples"].type == "counter"
+    assert [sample.value for sample in parsed["fenchel_stream_samples"].samples] == [4.0]
     families = [each.split()[2] for each in lines if each.startswith("# TYPE")]
     assert len(families) == len(set(families))
 
@@ -137,12 +150,116 @@ def test_pages_from_elsewhere_are_not_served(client: Client) -> None:
     assert client("GET", "/v1/streams", headers={"Origin": "http://here"}).status == 200
 
 
+def header_of(shape: object) -> bytes:
+    """An array that is all header."""
+    text = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(100)
+
+
+@pytest.mark.parametrize(
+    "name", ["a%2Fb", "..%2F..%2Fetc", "%00", "%0a", "a%20b", "%C3%A4", "x" * 101, "x" * 5000, ""]
+)
+def test_names_that_are_none_are_refused_for_every_call(
+    client: Client, service: Service, name: str
+) -> None:
+    for method, target in (
+        ("POST", f"/v1/streams/{name}/predict"),
+        ("POST", f"/v1/streams/{name}/reset"),
+        ("GET", f"/v1/streams/{name}/"),
+    ):
+        answer = client(method, target, npy(pixels()), headers=NPY)
+        assert answer.status in (307, 404, 405, 422), (target, answer.body)
+    assert list(service.store.glob("*.safetensors")) == []
+
+
+@pytest.mark.parametrize("value", [3e38, -3e38, 1e-42, 1e300, np.nan])
+def test_numbers_at_the_end_of_their_range_are_answered(client: Client, value: float) -> None:
+    given = np.full((4, 3, 8, 8), value)
+    given[0] = 0.5
+    for _ in range(2):
+        answer = client("POST", PREDICT, npy(given), headers=NPY)
+        assert answer.status == 200, answer.body
+    for target in ("/v1/streams", "/v1/streams/north", "/metrics"):
+        answer = client("GET", target)
+        assert answer.status == 200
+        assert b"NaN" not in answer.body
+    assert client("POST", PREDICT, npy(pixels()), headers=NPY).json()["predictions"][0]["name"]
+
+
+def test_resets_and_predictions_at_once_leave_counters_that_add_up(client: Client) -> None:
+    client("POST", PREDICT, npy(pixels()), headers=NPY)
+    calls = [("POST", PREDICT), ("POST", "/v1/streams/north/reset"), ("GET", "/v1/streams/north")]
+
+    def call(number: int) -> int:
+        method, target = calls[number % 3]
+        return client(method, target, npy(pixels(seed=number)), headers=NPY).status
+
+    with ThreadPoolExecutor(6) as pool:
+        statuses = list(pool.map(call, range(30)))
+    assert statuses == [200] * 30
+    told = client("GET", "/v1/streams/north").json()
+    assert (told["samples"], told["resets"]) == (4 * 11, 10)
+
+
+def test_more_requests_than_may_wait_are_refused_and_told_when_to_come_again(
+    service: Service, engines: Callable[..., Engine]
+) -> None:
+    bounded = replace(service, limits=Limits(waiting=2), batch_size=4)  # of one request each
+    engine = engines(bounded)
+    client = client_of(bounded, engine)
+    client("POST", PREDICT, npy(pixels()), headers=NPY)
+    with ThreadPoolExecutor(8) as pool:
+        with engine.streams.held("north"):  # one is at work and two may wait
+            calls = [
+                pool.submit(client, "POST", PREDICT, npy(pixels(seed=seed)), headers=NPY)
+                for seed in range(8)
+            ]
+            refused = [call.result(60) for call in islice(as_completed(calls), 5)]
+            assert client("POST", "/v1/streams/south/predict", b"x", headers=NPY).status == 422
+        answers = [call.result(60) for call in calls]
+    assert {answer.status for answer in refused} == {503}
+    assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+    assert {answer.status for answer in answers} == {200, 503}
+    served = sum(answer.status == 200 for answer in answers)
+    assert served in (2, 3)  # all may have come before the first was taken up
+    assert client("GET", "/v1/streams/north").json()["samples"] == 4 * (1 + served)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8000", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:8000", 200),
+        ("10.0.0.7:8000", 200),
+        ("evil.example:8000", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost@evil.example", 403),
+        ("[::1", 403),
+        ("", 403),
+    ],
+)
+def test_without_a_token_no_other_name_leads_to_this_machine(
+    service: Service, engines: Callable[..., Engine], host: str, status: int
+) -> None:
+    """A page of evil.example, once that name leads to 127.0.0.1, is of one origin with the service."""
+    engine = engines(service)
+    shut = Client(make_app(LocalBackend(engine), service.reader(), only_here=True), host)
+    for target in ("/v1/streams", "/", "/metrics"):
+        assert shut("GET", target).status == status
+    told = make_app(LocalBackend(engine), service.reader(), token=TOKEN, only_here=True)
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    assert Client(told, host)("GET", "/v1/streams", headers=right).status == 200
+
+
 @pytest.mark.parametrize(
     ("limits", "body", "headers", "status"),
     [
         (Limits(request_bytes=100), npy(pixels()), NPY, 413),
         (Limits(images=3), npy(pixels()), NPY, 413),
         (Limits(pixels=63), png(pixels()[0]), {"Content-Type": "image/png"}, 413),
+        (Limits(pixels=4 * 64 - 1), npy(pixels()), NPY, 413),
+        (Limits(pixels=63), npy(np.zeros((1, 3, 8, 8), np.float32)), NPY, 413),
         (Limits(images=1), *form({"a": png(pixels()[0]), "b": png(pixels()[1])}), 413),
         (Limits(), b"", NPY, 400),
         (Limits(), b"no array", NPY, 422),
@@ -152,10 +269,27 @@ def test_pages_from_elsewhere_are_not_served(client: Client) -> None:
         (Limits(), b"x", {"Content-Type": "application/json"}, 415),
         (Limits(), b"x", {"Content-Type": "multipart/form-data"}, 400),
         (Limits(), npy(pixels()), {**NPY, "Idempotency-Key": "a/b"}, 400),
+        (Limits(), gzip.compress(npy(pixels())), {**NPY, "Content-Encoding": "gzip"}, 415),
+        (Limits(), header_of((10**12, 8, 8, 3)), NPY, 422),
+        (Limits(), header_of((10**18, 0, 8, 3)), NPY, 422),
+        (Limits(), header_of((-1, 8, 8, 3)), NPY, 422),
+        (Limits(), header_of("(" * 5000), NPY, 422),
     ],
     ids=[
-        *("bytes", "images", "pixels", "files", "empty", "garbage", "channels", "pickle", "eps"),
-        *("json", "no-boundary", "key"),
+        *(
+            "bytes",
+            "images",
+            "pixels",
+            "array-pixels",
+            "float-pixels",
+            "files",
+            "empty",
+            "garbage",
+            "channels",
+            "pickle",
+            "eps",
+        ),
+        *("json", "no-boundary", "key", "gzip", "huge", "nothing-of-many", "negative", "nested"),
     ],
 )
 def test_what_is_refused_and_how(

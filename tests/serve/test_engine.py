@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -203,6 +204,35 @@ def test_what_the_network_cannot_take_is_refused_and_touches_nothing(
     assert engine.streams.names() == []
 
 
+def test_a_network_may_refuse_images_in_its_own_words(
+    service: Service, engines: Engines, tmp_path: Path
+) -> None:
+    """Many assert the size that they were made for."""
+    network = (tmp_path / "network.py").read_text().replace("def build", "def inner")
+    (tmp_path / "network.py").write_text(
+        network
+        + """
+class Sized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = inner()
+
+    def forward(self, x):
+        assert x.shape[-1] == 8, "images of 8 pixels"
+        return self.network(x)
+
+build = Sized
+"""
+    )
+    engine = engines(service)
+    asked(engine, "one", "0", images())
+    wrong = Images(("a",), np.zeros((1, 9, 9, 3), np.uint8))
+    with pytest.raises(Refused, match="images of 8 pixels") as refused:
+        asked(engine, "one", "1", wrong)
+    assert refused.value.status == 422
+    assert asked(engine, "one", "2", images())["batch"] == 2
+
+
 def test_images_that_are_not_finite_are_left_out_and_said_so(
     service: Service, engines: Engines
 ) -> None:
@@ -230,10 +260,99 @@ def test_there_are_no_more_streams_than_there_may_be(service: Service, engines: 
     asked(engine, "one", "next", images())
 
 
+def test_new_names_that_come_together_are_no_more_than_there_may_be(
+    service: Service, engines: Engines
+) -> None:
+    engine = engines(replace(service, limits=Limits(streams=2)))
+    asked(engine, "one", "key", images())
+    with engine.streams.held("one"):  # nobody is answered meanwhile
+        first = engine.submit("one", "next", images())
+        others = [engine.submit(f"new-{number}", "key", images()) for number in range(3)]
+    statuses = []
+    for future in (first, *others):
+        try:
+            future.result(SECONDS)
+            statuses.append(200)
+        except Refused as refused:
+            statuses.append(refused.status)
+    assert sorted(statuses) == [200, 200, 429, 429]
+    assert len(engine.streams) == 2
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray Serve uses what pydantic calls old
+def test_a_request_that_is_not_answered_in_time_is_told_so(service: Service) -> None:
+    pytest.importorskip("ray", reason="needs ray: pip install 'fenchel[serve]'")
+    from fenchel.serve.deployment import RayBackend
+
+    backend = RayBackend(replace(service, limits=Limits(seconds=0.05)))
+
+    async def silent(*request: object) -> Any:
+        await asyncio.sleep(60)
+
+    backend._sent = silent  # type: ignore[method-assign]
+    with pytest.raises(Refused, match="no answer within") as refused:
+        asyncio.run(backend.describe("one"))
+    assert refused.value.status == 503
+    assert asyncio.run(backend.overview(5, course=True)) == [None]
+
+
+def test_a_request_that_kills_its_process_is_not_sent_for_ever(service: Service) -> None:
+    of_ray = pytest.importorskip("ray.exceptions", reason="needs ray: pip install 'fenchel[serve]'")
+    from fenchel.serve.deployment import RayBackend
+
+    backend, sent = RayBackend(service), []
+
+    async def dying(*request: object) -> Any:
+        sent.append(request)
+        raise of_ray.ActorDiedError
+
+    backend._sent = dying  # type: ignore[method-assign]
+    with pytest.raises(Refused, match="died 3 times") as refused:
+        asyncio.run(backend.predict("one", "key", images()))
+    assert refused.value.status == 503
+    assert len(sent) == 3
+
+
+def test_a_reset_that_comes_again_resets_nothing(service: Service, engines: Engines) -> None:
+    engine = engines(service)
+    asked(engine, "one", "0", images())
+    told = engine.reset("one", "key")
+    asked(engine, "one", "key", images(seed=1))  # a key of another call
+    learnt = engine.describe("one")
+    assert (learnt["resets"], learnt["batches"]) == (1, 2)
+    assert engine.reset("one", "key") == told
+    engine.close()
+    again = engines(service)
+    assert again.reset("one", "key") == told
+    assert again.describe("one")["resets"] == 1
+    assert again.reset("one", "another")["resets"] == 2
+
+
+def test_a_reset_that_cannot_be_saved_did_not_happen(
+    service: Service, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engines(service)
+    asked(engine, "one", "0", images(64))
+
+    def full(self: StreamStore, stream: object) -> None:
+        raise OSError("No space left on device")
+
+    with engine.streams.held("one") as stream:
+        before = stream.session.state_dict()
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamStore, "write", full)
+        with pytest.raises(Refused, match="No space left"):
+            engine.reset("one", "key")
+    with engine.streams.held("one") as stream:
+        after = stream.session.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert engine.reset("one", "key")["resets"] == 1
+
+
 def test_a_reset_keeps_counters_and_answers(service: Service, engines: Engines) -> None:
     engine = engines(service)
     first = asked(engine, "one", "0", images())
-    told = engine.reset("one")
+    told = engine.reset("one", "again")
     assert (told["resets"], told["batches"]) == (1, 1)
     assert asked(engine, "one", "0", images()) == first
     again = asked(engine, "one", "1", images())
@@ -254,6 +373,26 @@ def test_the_course_covers_the_whole_stream_with_few_points(
     assert batches[-1] >= POINTS + 9
     (row,) = engine.overview(5, course=True)["streams"]
     assert row["course"] == told["course"]
+
+
+def test_the_streams_that_were_used_last_are_shown_first_after_a_restart_too(
+    service: Service, engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engines(service)
+    names = ["one", "two", "three", "two", "four", "one"]
+    for number, name in enumerate(names):
+        asked(engine, name, str(number), images())
+    shown = [row["stream"] for row in engine.overview()["streams"]]
+    assert shown == ["one", "four", "two", "three"]
+    engine.close()
+    engine = engines(service)
+    assert [row["stream"] for row in engine.overview()["streams"]] == shown
+    engine.close()
+    monkeypatch.setattr("fenchel.serve.engine.SHOWN", 2)  # no more files are read
+    engine = engines(service)
+    assert [row["stream"] for row in engine.overview()["streams"]] == shown[:2]
+    assert engine.overview()["known"] == 4
+    assert engine.describe("three")["batches"] == 1
 
 
 def test_a_record_comes_back_as_it_was(service: Service, engines: Engines) -> None:

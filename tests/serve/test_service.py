@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzzed_requests import fuzzed
-from hammered_service import ask, faults, hammer, process_of
+from fuzzed_requests import fuzzed, malformed
+from hammered_service import ask, faults, hammer, process_of, send_bytes
 from served_network import NETWORK
 
 from fenchel.predict.opening import Adaptation
@@ -120,6 +120,9 @@ def test_fuzzed_requests_reach_the_real_service(running: Running) -> None:
         headers = {name: value for name, value in request.headers.items() if value.isascii()}
         status, _ = ask(running, request.method, request.target, request.body, **headers)
         assert status < 500, (seed, request)
+    for seed in range(60):
+        statuses = send_bytes(running, malformed(seed))
+        assert all(status < 500 for status in statuses), (seed, malformed(seed))
     assert set(running.service.store.parent.iterdir()) - before <= {
         running.service.store.parent / "__pycache__"
     }
@@ -132,17 +135,25 @@ def test_the_rest_of_the_service_answers_too(running: Running) -> None:
     assert status == 200
     assert 'fenchel_stream_batches_total{stream="rest"} 1' in text
     assert "fenchel_replica_up" in text
+    assert ask(running, "GET", "/metrics", Host="evil.example")[0] == 403
     assert ask(running, "GET", "/docs")[0] == ask(running, "GET", "/")[0] == 200
     with pytest.raises(ValueError, match="belongs to one service at a time"):
         start(running.service)
 
 
 def test_only_this_machine_is_served(running: Running) -> None:
-    """Nothing listens at other addresses of this machine."""
+    """Neither the service nor Ray, to whose ports one may send code, listens at other addresses."""
+    import ray
+
+    of_ray, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    assert of_ray == "127.0.0.1"
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
     others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
     for address in others - {"127.0.0.1"}:
         if address.startswith("127."):
             continue
-        with pytest.raises(OSError):
-            socket.create_connection((str(address), running.service.port), 2).close()
+        for each in (running.service.port, int(port)):
+            with pytest.raises(OSError):
+                socket.create_connection((str(address), each), 2).close()
     assert Path(running.service.store / "service.lock").exists()

@@ -115,3 +115,12 @@ def test_what_nobody_waits_for_any_more_is_not_computed() -> None:
         assert gone.cancel()
         answer.go.set()
     assert [about for _, about in answer.batches] == [["first"]]
+
+
+def test_answers_that_do_not_fit_their_requests_are_an_error_and_no_silence() -> None:
+    wrong = [[], ["one", "too many"], ["fine"]]
+    with MicroBatches(lambda name, requests: wrong.pop(0)) as batches:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="argument"):
+                batches.submit("one", ones()).result(SECONDS)
+        assert batches.submit("one", ones()).result(SECONDS) == "fine"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import fenchel
 from fenchel.adapters import AdaptationWarning, Adapter
-from fenchel.streams import StreamStore
+from fenchel.streams import StreamFile, StreamStore
 
 BATCHES, SIZE = 4, 20
 
@@ -161,6 +161,35 @@ def test_memory_is_flat_however_many_streams_there_are(tmp_path: Path) -> None:
         assert len(streams) == 30
 
 
+def test_a_state_on_its_way_to_the_disk_makes_room_for_one_and_no_other_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+    write = StreamStore.write
+
+    def slow(self: StreamStore, stream: StreamFile) -> None:
+        written.append(stream.name)
+        if stream.name == "one":
+            begun.set()
+            go_on.wait(20)
+        write(self, stream)
+
+    with fenchel.Streams(adapter(), folder=tmp_path, resident=2) as streams:
+        for name in ("one", "two"):
+            streams(name, batches(0)[0])
+        monkeypatch.setattr(StreamStore, "write", slow)
+        with ThreadPoolExecutor(1) as pool:
+            third = pool.submit(streams, "three", batches(0)[0])
+            assert begun.wait(60)
+            streams("two", batches(0)[1])
+            found = list(written)
+            go_on.set()
+            third.result(60)
+        assert found == ["one"]
+        assert streams.in_memory == 2
+
+
 def test_a_stream_that_fails_touches_no_other_and_leaves_no_trace(tmp_path: Path) -> None:
     adapted = adapter()
     expected = alone(adapted, 0)
@@ -189,8 +218,11 @@ def test_a_file_that_cannot_be_used_stops_its_own_stream_alone(tmp_path: Path) -
         with pytest.raises(ValueError, match="is not whole"):
             streams("cut", batches(0)[1])
         assert streams.health("whole").batches == 1
+        part = file.with_name(file.name + ".part")
+        part.write_bytes(b"of a process that died")
         streams.forget("cut")
         assert streams.names() == ["whole"]
+        assert not part.exists()
         streams("cut", batches(0)[0])
         assert streams.health("cut").batches == 1
 
@@ -274,3 +306,127 @@ def test_many_requests_of_one_stream_are_one_batch() -> None:
         answers = [future.result(timeout=60) for future in futures]
         assert streams.health("one").batches == 1
     assert torch.equal(torch.cat(answers), whole)
+
+
+def test_the_end_waits_for_batches_under_way_and_keeps_them(tmp_path: Path) -> None:
+    adapted = adapter()
+    expected = alone(adapted, 0)
+    streams = fenchel.Streams(adapted, folder=tmp_path, resident=1)
+    streams("two", batches(1)[0])
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        with streams.held("one") as stream:
+            begun.set()
+            assert go_on.wait(60)
+            stream.session(batches(0)[0])
+
+    with ThreadPoolExecutor(3) as pool:
+        working = pool.submit(slow)
+        assert begun.wait(60)
+        late = pool.submit(streams, "one", batches(0)[1])  # waits for its turn, which never comes
+        while streams._places["one"].users < 2:
+            pass
+        closing = pool.submit(streams.close)
+        while not streams._closed:
+            pass
+        assert not closing.done()
+        with pytest.raises(ValueError, match="belongs to one process at a time"):
+            fenchel.Streams(adapted, folder=tmp_path)
+        go_on.set()
+        working.result(60)
+        closing.result(60)
+        with pytest.raises(RuntimeError, match="were closed"):
+            late.result(60)
+    with fenchel.Streams(adapted, folder=tmp_path) as streams:
+        assert streams.names() == ["one", "two"]
+        assert streams.health("one").batches == 1
+        assert torch.equal(streams("one", batches(0)[1]), expected[1])
+
+
+def test_an_end_that_cannot_save_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: StreamStore, stream: object) -> None:
+        raise OSError("No space left on device")
+
+    streams = fenchel.Streams(adapter(), folder=tmp_path)
+    streams("one", batches(0)[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(StreamStore, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            streams.close()
+    streams("one", batches(0)[1])
+    streams.close()
+    with fenchel.Streams(adapter(), folder=tmp_path) as streams:
+        assert streams.health("one").batches == 2
+
+
+def test_one_state_of_memory_serves_many_threads_that_also_reset_and_forget(tmp_path: Path) -> None:
+    """Whatever others do, a stream's numbers are those of its own batches since its last reset."""
+    adapted = adapter()
+    count = 6
+    firsts = [alone(adapted, seed)[:2] for seed in range(count)]
+
+    def work(seed: int) -> None:
+        name = f"s-{seed}"
+        for turn in range(6):
+            for number in range(2):
+                found = streams(name, batches(seed)[number])
+                assert torch.equal(found, firsts[seed][number]), (seed, turn, number)
+            if turn % 2:
+                streams.reset(name)
+                assert streams.health(name).batches == 2 * (turn % 2 + 1)
+            else:
+                streams.reset(name)
+            if turn % 2:
+                streams.forget(name)
+                assert name not in streams
+
+    with fenchel.Streams(adapted, folder=tmp_path, resident=1) as streams:
+        with ThreadPoolExecutor(count) as pool:
+            for future in [pool.submit(work, seed) for seed in range(count)]:
+                future.result()
+        assert len(streams) == 0
+        assert streams.in_memory == 0
+    assert list(tmp_path.glob("*.safetensors*")) == []
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_states_of_any_precision_come_back(tmp_path: Path, kind: torch.dtype) -> None:
+    adapted = fenchel.adapt(network().to(kind), trained_with="poly:epsilon=2", learning_rate=0.05)
+    given = batches(0).to(kind)
+    session = adapted.session()
+    expected = [session(batch) for batch in given]
+    with fenchel.Streams(adapted, folder=tmp_path, resident=1) as streams:
+        found = []
+        for batch in given:
+            found.append(streams("one", batch))
+            with pytest.raises(RuntimeError):
+                streams("two", batch.to(torch.float16))
+            streams("two", batch)  # puts the first one away
+    assert all(map(torch.equal, found, expected))
+
+
+def test_a_call_without_a_sample_begins_nothing(tmp_path: Path) -> None:
+    with fenchel.Streams(adapter(), folder=tmp_path) as streams:
+        assert streams("one", batches(0)[0][:0]).shape == (0, 4)
+        assert streams.names() == []
+
+
+def test_names_are_found_in_the_beginnings_of_files(tmp_path: Path) -> None:
+    """Of any length: its eight bytes may look like anything."""
+    store = StreamStore(tmp_path)
+    name = "a.B_c-9" + "x" * 93
+    for length in range(0, 600, 8):
+        file = StreamFile(
+            name, "network", notes={"long": "x" * length}, tensors={"a": torch.ones(3)}
+        )
+        store.file(name).write_bytes(file.to_bytes())
+        assert list(store.names()) == [name]
+        assert dict(store.notes()) == {name: file.notes}
+    store.file("cut").write_bytes(file.to_bytes())  # a copy under another's name
+    (tmp_path / "other.safetensors").write_bytes(b"{" * 400)
+    (tmp_path / f"{'0' * 32}.safetensors").touch()
+    assert list(store.names()) == [name]
+    store.file(name).write_bytes(file.to_bytes()[:310])
+    assert (list(store.names()), dict(store.notes())) == ([name], {})
+    store.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fenchel.cli.adapting import StreamCall, StreamResult, adapt_stream
-from fenchel.cli.console import out, print_table
+from fenchel.cli.console import out, output_for_answers_alone, print_table
 from fenchel.names import unknown
 
 if TYPE_CHECKING:
@@ -65,17 +65,18 @@ def adapt_all(
         return results
     from fenchel.predict.actors import run_in_actors
 
-    found = dict(
-        run_in_actors(
-            on_one_thread,
-            calls,
-            at_once=at_once,
-            address=ray_address,
-            gpus=int(calls[0].adaptation.device.startswith("cuda")),
-            continued=lambda call: replace(call, resume=True),
-            stop=stop,
+    with output_for_answers_alone():
+        found = dict(
+            run_in_actors(
+                on_one_thread,
+                calls,
+                at_once=at_once,
+                address=ray_address,
+                gpus=int(calls[0].adaptation.device.startswith("cuda")),
+                continued=lambda call: replace(call, resume=True),
+                stop=stop,
+            )
         )
-    )
     return [found[place] for place in sorted(found)]
 
 

@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import math
-from typing import TYPE_CHECKING, Any
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.measure import measure_renderables
@@ -62,7 +64,13 @@ def print_table(table: RenderableType) -> None:
 
 def print_json(value: Any) -> None:
     """Machine-readable output: plain JSON on standard output, nothing else."""
-    print(json.dumps(_finite(value), indent=2, sort_keys=False, allow_nan=False))
+    text = json.dumps(_finite(value), indent=2, sort_keys=False, allow_nan=False)
+    print(text, flush=True)  # whoever reads it may wait for it while we go on
+
+
+def output_for_answers_alone() -> redirect_stdout[TextIO]:
+    """In the block, what libraries print, as Ray does of its processes, goes where messages go."""
+    return redirect_stdout(sys.stderr)
 
 
 def _finite(value: Any) -> Any:

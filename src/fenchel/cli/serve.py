@@ -26,7 +26,7 @@ from fenchel.cli.adaptation_options import (
     learning_rate_in,
 )
 from fenchel.cli.adapting import number_or_text
-from fenchel.cli.console import err, out, pick_device, print_json
+from fenchel.cli.console import err, out, output_for_answers_alone, pick_device, print_json
 from fenchel.cli.model_options import (
     LogitsOption,
     TrainedWithOption,
@@ -142,6 +142,15 @@ def serve(
     most_images: Annotated[
         int, typer.Option(min=1, rich_help_panel=_NETWORK, help="Images per request.")
     ] = 256,
+    most_pixels: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            rich_help_panel=_NETWORK,
+            help="Pixels of all images of a request. The network needs memory for them, unless --size makes "
+            "them smaller.",
+        ),
+    ] = 16_000_000,
     most_waiting: Annotated[
         int,
         typer.Option(min=1, rich_help_panel=_NETWORK, help="Requests of one stream that may wait."),
@@ -214,6 +223,7 @@ def serve(
         limits=Limits(
             request_bytes=most_bytes,
             images=most_images,
+            pixels=most_pixels,
             waiting=most_waiting,
             streams=most_streams,
         ),
@@ -231,14 +241,17 @@ def serve(
     service.adaptation.open()  # a mistake in the options is told here, not in a log of Ray
     err.print("starting Ray Serve ...", highlight=False)
     with interruptible() as interruption:
-        running = start(service, address=ray_address)
+        with output_for_answers_alone():
+            running = start(service, address=ray_address)
         try:
             if json:
                 print_json({"url": running.url, "store": str(service.store), "replicas": replicas})
             else:
                 out.print(f"serving at {running.url}", highlight=False, soft_wrap=True)
-            while not interruption:
-                time.sleep(_ASKING_SECONDS)
+            with output_for_answers_alone():
+                while not interruption:
+                    time.sleep(_ASKING_SECONDS)
         finally:
             err.print("stopping ...", highlight=False)
-            running.stop()
+            with output_for_answers_alone():
+                running.stop()

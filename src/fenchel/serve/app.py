@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import re
 import uuid
 from collections import Counter
@@ -41,7 +42,7 @@ class Backend(Protocol):
     async def describe(self, name: str) -> dict[str, Any]:
         """The health of a stream."""
 
-    async def reset(self, name: str) -> dict[str, Any]:
+    async def reset(self, name: str, key: str) -> dict[str, Any]:
         """Let a stream begin again."""
 
     async def overview(self, shown: int, *, course: bool) -> list[dict[str, Any] | None]:
@@ -58,6 +59,7 @@ class Endpoints:
     async def predict(self, name: str, request: Request) -> dict[str, Any]:
         """Adapt a stream to images and predict them. A name that is new begins a new stream."""
         name, key = _checked_name(name), _key_of(request)
+        _require_plain(request)
         body = await _bounded_body(request, self.reader.limits)
         kind = request.headers.get("content-type", "")
         images = await asyncio.to_thread(self.reader.read, kind, body)
@@ -67,9 +69,9 @@ class Endpoints:
         """The verdict on a stream, its counters, and their course over its batches."""
         return await self.backend.describe(_checked_name(name))
 
-    async def reset(self, name: str) -> dict[str, Any]:
+    async def reset(self, name: str, request: Request) -> dict[str, Any]:
         """Let a stream begin again from the source model; its counters go on."""
-        return await self.backend.reset(_checked_name(name))
+        return await self.backend.reset(_checked_name(name), _key_of(request))
 
     async def overview(self, limit: int = 50) -> dict[str, Any]:
         """The streams that were used last, with their course."""
@@ -92,8 +94,14 @@ class Endpoints:
         return {"status": "ok"}
 
 
-def make_app(backend: Backend, reader: ImageReader, *, token: str | None = None) -> FastAPI:
-    """The application. With a `token`, all that tells of streams needs `Authorization: Bearer <token>`."""
+def make_app(
+    backend: Backend, reader: ImageReader, *, token: str | None = None, only_here: bool = False
+) -> FastAPI:
+    """The application. With a `token`, all that tells of streams needs `Authorization: Bearer <token>`.
+
+    Without one, `only_here` serves those alone who ask for this machine by `localhost` or by an address: the
+    page of a stranger, whose name may be made to lead here, asks for it by that name.
+    """
     app = FastAPI(
         title="fenchel serve",
         version=__version__,
@@ -128,6 +136,8 @@ def make_app(backend: Backend, reader: ImageReader, *, token: str | None = None)
     ) -> Response:
         try:
             _check_origin(request)
+            if only_here and token is None:
+                _check_host(request)
             if request.url.path not in _OPEN:
                 _check_token(request, token)
             response = await call_next(request)
@@ -182,6 +192,25 @@ def _check_origin(request: Request) -> None:
         raise Refused(403, "requests of pages from elsewhere are not served.")
 
 
+def _check_host(request: Request) -> None:
+    """Refuse other names than this machine's own: a browser may take any name for it (DNS rebinding)."""
+    asked = request.headers.get("host", "")
+    try:
+        name = urlsplit(f"//{asked}").hostname or ""
+    except ValueError:
+        name = ""
+    if name == "localhost" or name.endswith(".localhost"):
+        return
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        raise Refused(
+            403,
+            "without a token this service answers to localhost and to addresses alone; got Host "
+            f"{asked[:100]!r}. Ask for it by one of them, or start it with --token-file.",
+        ) from None
+
+
 def _check_token(request: Request, token: str | None) -> None:
     if token is None:
         return
@@ -197,6 +226,12 @@ def _checked_name(name: str) -> str:
         return check_name(name)
     except ValueError as error:
         raise Refused(422, str(error)) from None
+
+
+def _require_plain(request: Request) -> None:
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):
+        raise Refused(415, f"bodies come as they are; got Content-Encoding {coding[:100]!r}.")
 
 
 def _key_of(request: Request) -> str:

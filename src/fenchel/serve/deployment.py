@@ -24,6 +24,8 @@ from fenchel.serve.service import Service
 APPLICATION = "fenchel"
 OVERVIEW_SECONDS = 2.0
 _RETRY_SECONDS = 0.2
+_MOST_DEATHS = 3
+"""A request at which so many processes died is not sent again: it may be what kills them."""
 
 Reply = tuple[int, Any]
 """The status of HTTP, and the answer or, if that is an error, one line. Refusals are no failures of Ray."""
@@ -49,9 +51,9 @@ class Replica:
         """See `Engine.describe`."""
         return await _replied(self.engine.describe, name)
 
-    async def reset(self, name: str) -> Reply:
+    async def reset(self, name: str, key: str) -> Reply:
         """See `Engine.reset`."""
-        return await _replied(self.engine.reset, name)
+        return await _replied(self.engine.reset, name, key)
 
     async def overview(self, shown: int, course: bool) -> Reply:
         """See `Engine.overview`."""
@@ -85,9 +87,9 @@ class RayBackend:
         """See `Backend`."""
         return await self._asked(self.service.replica_of(name), "describe", name)
 
-    async def reset(self, name: str) -> dict[str, Any]:
+    async def reset(self, name: str, key: str) -> dict[str, Any]:
         """See `Backend`."""
-        return await self._asked(self.service.replica_of(name), "reset", name)
+        return await self._asked(self.service.replica_of(name), "reset", name, key)
 
     async def overview(self, shown: int, *, course: bool) -> list[dict[str, Any] | None]:
         """See `Backend`."""
@@ -107,6 +109,7 @@ class RayBackend:
 
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.service.limits.seconds
+        deaths = 0
         gone = (of_ray.RayActorError, of_serve.DeploymentUnavailableError)
         while True:
             try:
@@ -114,7 +117,14 @@ class RayBackend:
                 status, answer = await asyncio.wait_for(
                     self._sent(number, method, arguments), max(0.0, left)
                 )
-            except gone:
+            except gone as error:
+                deaths += isinstance(error, of_ray.ActorDiedError)
+                if deaths == _MOST_DEATHS:
+                    raise Refused(
+                        503,
+                        f"the process of this stream died {deaths} times while it had the request, perhaps "
+                        "for want of memory. Send fewer or smaller images.",
+                    ) from None
                 await asyncio.sleep(_RETRY_SECONDS)
             except of_serve.BackPressureError:
                 raise Refused(503, "too many requests wait for this replica. Try again.") from None
@@ -215,7 +225,9 @@ def _run(service: Service) -> None:
     def build() -> Any:
         from fenchel.serve.app import make_app
 
-        return make_app(RayBackend(service), service.reader(), token=service.token)
+        return make_app(
+            RayBackend(service), service.reader(), token=service.token, only_here=service.is_local
+        )
 
     replicas = [
         serve.deployment(Replica, name=_name(number), ray_actor_options=needs, **bounds).bind(

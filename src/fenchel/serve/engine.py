@@ -75,7 +75,7 @@ class Engine:
         )
         self._lock = threading.Lock()
         self._latest: OrderedDict[str, Record] = OrderedDict()
-        for name, notes in streams.store.notes():
+        for name, notes in reversed(list(streams.store.notes(SHOWN))):
             if notes:
                 self._show(name, Record.from_plain(notes))
 
@@ -89,11 +89,8 @@ class Engine:
     def submit(self, name: str, key: str, images: Images) -> Future[dict[str, Any]]:
         """Let a request wait for its turn. The same `key` again is answered as before, and learns nothing."""
         self._check(name)
-        if name not in self.streams and len(self.streams) >= self.limits.streams:
-            raise Refused(
-                429,
-                f"a replica has at most {self.limits.streams} streams, and this one has. Use one of them.",
-            )
+        if name not in self.streams:
+            self._require_room(len(self.streams) + 1)
         samples = torch.tensor(images.values)  # a copy: others may own these bytes
         try:
             return self._batches.submit(name, samples, _About(key, images.names))
@@ -107,14 +104,22 @@ class Engine:
             record.sum_up(stream.session.health())
             return {"stream": name, **record.summary, "course": record.course}
 
-    def reset(self, name: str) -> dict[str, Any]:
-        """Let a stream begin again from the source model; its counters go on."""
+    def reset(self, name: str, key: str) -> dict[str, Any]:
+        """Let a stream begin again from the source model; its counters go on.
+
+        The same `key` again is answered as before, and resets nothing.
+        """
+        kept_as = f"reset {key}"  # no key of a request has a space
         with self._known(name) as stream:
-            stream.session.reset()
             record = Record.from_plain(stream.notes)
-            record.sum_up(stream.session.health())
-            self._keep(stream, record, save=True)
-            return {"stream": name, **record.summary}
+            if kept_as not in record.answers:
+                with _whole_or_not_at_all(stream):
+                    stream.session.reset()
+                    record.sum_up(stream.session.health())
+                    answer = {"stream": name, "key": key, **record.summary}
+                    record.remember(kept_as, answer, self._answers_kept(1))
+                    self._keep(stream, record, save=True)
+            return record.answers[kept_as]
 
     def overview(self, shown: int = SHOWN, *, course: bool = False) -> dict[str, Any]:
         """The streams that were used last, and how busy the engine is."""
@@ -145,14 +150,10 @@ class Engine:
             record = Record.from_plain(stream.notes)
             new = {r.about.key: r for r in requests if r.about.key not in record.answers}
             if new:
-                session = stream.session
-                state, saved = session.state, session.state_dict()
-                try:
+                if not stream.is_stored:  # names that are new may have come together
+                    self._require_room(len(self.streams))
+                with _whole_or_not_at_all(stream):
                     self._learn(stream, record, list(new.values()))
-                except BaseException:
-                    if session.state is not state:  # what is not acknowledged did not happen
-                        session.load_state_dict(saved)
-                    raise
             return [record.answers[request.about.key] for request in requests]
 
     def _learn(self, stream: Stream, record: Record, requests: Sequence[Request]) -> None:
@@ -165,8 +166,7 @@ class Engine:
         rows = self._rows(found, len(inputs))
         verdict, _ = verdict_on(session)
         record.take_in(found, after, verdict, event, _agreement(rows))
-        # A key may come again for as long as its request could be under way.
-        kept, begin = 2 * self.limits.waiting + len(requests), 0
+        kept, begin = self._answers_kept(len(requests)), 0
         for request in requests:
             mine = rows[begin : begin + len(request.samples)]
             begin += len(request.samples)
@@ -185,7 +185,7 @@ class Engine:
     def _predicted(self, stream: Stream, inputs: torch.Tensor) -> Predictions:
         try:
             return predicted(stream.session, self.adapter.settings, inputs, self._compares)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        except Exception as error:  # networks assert what they like of the images that they get
             told = (str(error) or type(error).__name__).splitlines()[0]
             raise Refused(
                 422, f"the network cannot take images of shape {tuple(inputs.shape[1:])} ({told})."
@@ -221,6 +221,17 @@ class Engine:
             if len(self._latest) > SHOWN:
                 self._latest.popitem(last=False)
 
+    def _answers_kept(self, new: int) -> int:
+        """A key may come again for as long as its request could be under way."""
+        return 2 * self.limits.waiting + new
+
+    def _require_room(self, count: int) -> None:
+        if count > self.limits.streams:
+            raise Refused(
+                429,
+                f"a replica has at most {self.limits.streams} streams, and this one has. Use one of them.",
+            )
+
     def _check(self, name: str) -> None:
         try:
             check_name(name)
@@ -246,6 +257,19 @@ class Engine:
             raise Refused(409, str(error)) from error
         except OSError as error:
             raise Refused(507, f"the state of {name!r} cannot be kept ({error}).") from error
+
+
+@contextmanager
+def _whole_or_not_at_all(stream: Stream) -> Iterator[None]:
+    """What is not acknowledged did not happen: an exception in the block leaves the state as it was."""
+    session = stream.session
+    state, saved = session.state, session.state_dict()
+    try:
+        yield
+    except BaseException:
+        if session.state is not state:
+            session.load_state_dict(saved)
+        raise
 
 
 def _as_network_takes(samples: torch.Tensor) -> torch.Tensor:

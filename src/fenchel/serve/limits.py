@@ -14,7 +14,7 @@ class Limits:
     Attributes:
         request_bytes: of the body of a request.
         images: per request.
-        pixels: of all pictures of a request together, as they are before they are resized.
+        pixels: of all images of a request together, as they are before they are resized.
         waiting: requests of one stream that may wait; `all_waiting` those of a replica.
         streams: how many a replica may have; names come from clients, and every stream takes a file.
         seconds: until a request is answered.

@@ -14,6 +14,7 @@ _REFUSAL = {
 _REASONS = {
     400: "The request is not whole, or a header is wrong.",
     401: "The token is missing or wrong.",
+    403: "A page or a name from elsewhere.",
     404: "There is no such stream.",
     409: "The file of the stream cannot be used.",
     413: "Too many bytes, images or pixels.",
@@ -26,7 +27,11 @@ _REASONS = {
 
 
 def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"description": _REASONS[status], "content": _REFUSAL} for status in statuses}
+    always = (403,)
+    return {
+        status: {"description": _REASONS[status], "content": _REFUSAL}
+        for status in (*statuses, *always)
+    }
 
 
 _NUMBERS = {
@@ -68,6 +73,14 @@ _FORM = {
 }
 _COURSE = {"type": "array", "items": {"type": "object"}}
 
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "maxLength": 100},
+    "description": "Names the request: sent again, it is answered as before, and nothing happens twice.",
+}
+
 PREDICT: dict[str, Any] = {
     "summary": "Predict",
     "responses": {
@@ -85,15 +98,7 @@ PREDICT: dict[str, Any] = {
         **_refusals(400, 401, 409, 413, 415, 422, 429, 503, 507),
     },
     "openapi_extra": {
-        "parameters": [
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "required": False,
-                "schema": {"type": "string", "maxLength": 100},
-                "description": "Names the request: sent again, it is answered as before, not learnt twice.",
-            }
-        ],
+        "parameters": [_KEY],
         "requestBody": {
             "required": True,
             "content": {
@@ -114,9 +119,10 @@ DESCRIBE: dict[str, Any] = {
 RESET: dict[str, Any] = {
     "summary": "Reset",
     "responses": {
-        **_answer("The stream after it.", {"stream": "string", **_HEALTH}),
-        **_refusals(401, 404, 409, 422, 503),
+        **_answer("The stream after it.", {"stream": "string", "key": "string", **_HEALTH}),
+        **_refusals(400, 401, 404, 409, 422, 503, 507),
     },
+    "openapi_extra": {"parameters": [_KEY]},
 }
 OVERVIEW: dict[str, Any] = {
     "summary": "Streams",

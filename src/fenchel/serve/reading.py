@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.message import Message
@@ -79,13 +80,15 @@ class ImageReader:
                 422, f"the body must be an .npy array of images; it is not ({told})."
             ) from None
         self._require_few(len(values))
+        self._require_few_pixels(_pixels_in(values))
         values = values if values.dtype == np.uint8 else _as_float32(values)
         values = values[..., None] if values.dtype == np.uint8 and values.ndim == 3 else values
         return Images(tuple(str(row) for row in range(len(values))), values)
 
     def _pictures(self, files: list[tuple[str, bytes]]) -> Images:
         self._require_few(len(files))
-        self._require_few_pixels(files)
+        # Before anything is decoded: a small file may hold a large picture.
+        self._require_few_pixels(sum(_tried(name, _pixels, content) for name, content in files))
         decoded: list[npt.NDArray[Any]] = []
         for name, content in files:
             pixels = _tried(name, self._decoded, content)
@@ -102,13 +105,11 @@ class ImageReader:
         fit = crop_to(self.size)
         return read_picture(Path("it"), fit, self.mode, content=content, formats=DECODERS)
 
-    def _require_few_pixels(self, files: list[tuple[str, bytes]]) -> None:
-        """Before anything is decoded: a small file may hold a large picture."""
-        total = sum(_tried(name, _pixels, content) for name, content in files)
+    def _require_few_pixels(self, total: int) -> None:
         if total > self.limits.pixels:
             raise Refused(
                 413,
-                f"the pictures of a request have at most {self.limits.pixels} pixels together; got {total}. "
+                f"the images of a request have at most {self.limits.pixels} pixels together; got {total}. "
                 "Send fewer, or smaller ones.",
             )
 
@@ -125,6 +126,13 @@ class ImageReader:
 def _pixels(content: bytes) -> int:
     with Image.open(io.BytesIO(content), formats=DECODERS) as picture:
         return int(picture.width) * int(picture.height)
+
+
+def _pixels_in(values: npt.NDArray[Any]) -> int:
+    """Of bytes (N, H, W) and (N, H, W, C), and of floats (N, C, H, W); other floats are no pictures."""
+    if values.dtype == np.uint8:
+        return math.prod(values.shape[:3])
+    return math.prod(values.shape) // values.shape[1] if values.ndim == 4 and values.size else 0
 
 
 def _tried(name: str, decode: Callable[[bytes], Decoded], content: bytes) -> Decoded:

@@ -189,15 +189,15 @@ class MicroBatches:
         if not requests:
             return
         try:
-            answers = self._answer(name, requests)
-        except Exception as error:
+            answered = list(zip(requests, self._answer(name, requests), strict=True))
+        except Exception as error:  # also where there are more or fewer answers than requests
             if len(requests) > 1:
                 for request in requests:
                     self._answered(name, [request])
             else:
                 requests[0].answer.set_exception(error)
             return
-        for request, answer in zip(requests, answers, strict=True):
+        for request, answer in answered:
             request.answer.set_result(answer)
 
 

@@ -6,16 +6,31 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fenchel.files import digest_of, locked, read_described, safetensors_bytes, write_atomically
+from fenchel.files import (
+    digest_of,
+    locked,
+    part_of,
+    read_described,
+    safetensors_bytes,
+    write_atomically,
+)
 
 FORMAT = "fenchel-stream-1"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_BEGINNING = re.compile(
+    rb'.{8}\{"__metadata__":\{"fenchel":"\{\\"format\\": \\"%b\\", \\"name\\": \\"([A-Za-z0-9._-]{1,100})\\"'
+    % FORMAT.encode(),
+    re.DOTALL,
+)
+"""Of a file as `to_bytes` makes it: the length of the header, and the first of what describes the stream."""
+_LONGEST_BEGINNING = 300
 
 
 def check_name(name: object) -> str:
@@ -87,6 +102,25 @@ class StreamFile:
         return StreamFile(**kept, tensors=tensors)
 
 
+def _written(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:  # it has just been forgotten
+        return 0
+
+
+def _described(path: Path) -> dict[str, Any]:
+    """What a file says of its stream; the states after it are not read."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > path.stat().st_size:
+            raise ValueError("the file is not whole")
+        described = json.loads(json.loads(file.read(length))["__metadata__"]["fenchel"])
+    if not isinstance(described, dict):
+        raise TypeError("the file is not ours")
+    return described
+
+
 class StreamStore:
     """A folder of streams. Files are named by a digest, so a name never becomes a path.
 
@@ -138,21 +172,40 @@ class StreamStore:
 
     def remove(self, name: str) -> None:
         """Forget the stream of that name."""
-        self.file(name).unlink(missing_ok=True)
+        for path in (
+            self.file(name),
+            part_of(self.file(name)),
+        ):  # a process may have died while it wrote
+            path.unlink(missing_ok=True)
 
-    def notes(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The name and the notes of every stream of ours whose file can be read; states are not loaded."""
-        from safetensors import SafetensorError, safe_open
+    def names(self) -> Iterator[str]:
+        """The names of all streams of ours. Of each file only the beginning is read: there may be many."""
+        for path in self.folder.glob("*.safetensors"):
+            if (name := self._own_name_in(path)) is not None:
+                yield name
 
-        for path in sorted(self.folder.glob("*.safetensors")):
+    def notes(self, most: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The name and the notes of streams of ours whose file can be read; states are not loaded.
+
+        Those that were written last come first, and no more than `most` files are read.
+        """
+        found = sorted(self.folder.glob("*.safetensors"), key=_written, reverse=True)
+        named = ((path, self._own_name_in(path)) for path in found)
+        ours = ((path, name) for path, name in named if name is not None)
+        for path, name in islice(ours, most):
             try:
-                with safe_open(path, framework="pt") as opened:
-                    described = json.loads((opened.metadata() or {})["fenchel"])
-                name, notes = described["name"], described["notes"]
-            except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+                yield name, _described(path)["notes"]
+            except (OSError, ValueError, KeyError, TypeError):
                 continue  # told when that stream is wanted
-            if path == self.file(name) and self.owns(name):
-                yield name, notes
+
+    def _own_name_in(self, path: Path) -> str | None:
+        try:
+            with path.open("rb") as file:
+                beginning = _BEGINNING.match(file.read(_LONGEST_BEGINNING))
+        except OSError:
+            return None
+        name = None if beginning is None else beginning[1].decode()
+        return name if name and path == self.file(name) and self.owns(name) else None
 
     def close(self) -> None:
         """Let others have the folder."""

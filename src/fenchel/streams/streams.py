@@ -30,6 +30,8 @@ class _Place:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.users = 0
+        self.leaving = False
+        """Whether its state is on its way to the disk, to make room."""
         self.stream: Stream | None = None
 
 
@@ -79,7 +81,7 @@ class Streams:
         self.network = network_digest(adapter)
         self._lock = threading.Lock()
         self._places: OrderedDict[str, _Place] = OrderedDict()
-        self._stored = {name for name, _ in self.store.notes()}
+        self._stored = set(self.store.names())
         self._closed = False
 
     # --- using -----------------------------------------------------------------------------------
@@ -99,6 +101,7 @@ class Streams:
         place = self._taken(name)
         try:
             with place.lock:
+                self._require_open()  # whoever waited for the lock may have waited for the end
                 if place.stream is None:
                     place.stream = self._opened(name)
                 try:
@@ -154,7 +157,9 @@ class Streams:
             return name in self._stored or (place is not None and place.stream is not None)
 
     def __len__(self) -> int:
-        return len(self.names())
+        with self._lock:
+            here = (name for name, place in self._places.items() if place.stream is not None)
+            return len(self._stored) + sum(name not in self._stored for name in here)
 
     @property
     def in_memory(self) -> int:
@@ -166,20 +171,31 @@ class Streams:
 
     def save(self) -> None:
         """Write every state that changed since it was last written."""
-        for name in self.names():
-            with self._lock:
-                resident = name in self._places
-            if resident:
-                with self.held(name) as stream:
-                    self._save(stream)
+        with self._lock:
+            places = list(self._places.values())
+        for place in places:
+            with place.lock:
+                if place.stream is not None:
+                    self._save(place.stream)
 
     def close(self) -> None:
-        """Save all streams, and let others have the folder. Called twice, it does nothing more."""
-        if self._closed:
-            return
-        if self._temporary is None:
-            self.save()
-        self._closed = True
+        """Save all streams, and let others have the folder. Called twice, it does nothing more.
+
+        Batches that are under way in other threads are waited for, and are saved too. If a state cannot be
+        written, nothing is closed.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            if self._temporary is None:
+                self.save()
+            else:
+                self._wait_for_all()
+        except BaseException:
+            self._closed = False
+            raise
         self.store.close()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -197,6 +213,17 @@ class Streams:
 
     # --- places ----------------------------------------------------------------------------------
 
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("these streams were closed. Make new ones on the same folder.")
+
+    def _wait_for_all(self) -> None:
+        with self._lock:
+            places = list(self._places.values())
+        for place in places:
+            with place.lock:
+                pass
+
     @contextmanager
     def _known(self, name: str) -> Iterator[Stream]:
         """The same as `held`, for a stream that must be there."""
@@ -211,8 +238,7 @@ class Streams:
     def _taken(self, name: str) -> _Place:
         """The place of a stream, which stays for as long as anyone uses it."""
         with self._lock:
-            if self._closed:
-                raise RuntimeError("these streams were closed. Make new ones on the same folder.")
+            self._require_open()
             place = self._places.setdefault(name, _Place())
             self._places.move_to_end(name)
             place.users += 1
@@ -251,17 +277,23 @@ class Streams:
                 )
                 return
             finally:
+                place.leaving = False
                 self._given_back(name, place)
 
     def _surplus(self) -> tuple[str, _Place] | None:
         """The stream to put away next, taken; None if there is room, or all of them are at work."""
         with self._lock:
-            here = [pair for pair in self._places.items() if pair[1].stream is not None]
-            if len(here) <= self.resident:
+            here = [
+                (name, place)
+                for name, place in self._places.items()
+                if place.stream is not None and not place.leaving
+            ]
+            if self._closed or len(here) <= self.resident:  # what is closed was saved
                 return None
             for name, place in here:
                 if place.users == 0:
                     place.users += 1
+                    place.leaving = True
                     return name, place
             return None
 
