@@ -13,6 +13,12 @@ from fenchel.bench import parallel
 from fenchel.bench.parallel import run_all
 
 
+@pytest.fixture(autouse=True)
+def _bare_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that begin at once: tasks of the standard library need nothing that takes long to import."""
+    monkeypatch.setattr(parallel, "begin_worker", None)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_the_order_of_the_items(workers: int) -> None:
     heard: list[float] = []
@@ -20,19 +26,11 @@ def test_results_come_in_the_order_of_the_items(workers: int) -> None:
     assert sorted(heard) == [1, 4, 9]
 
 
-@pytest.fixture
-def bare_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that begin at once: nothing is imported for a task of the standard library."""
-    monkeypatch.setattr(parallel, "begin_worker", None)
-
-
-@pytest.mark.usefixtures("bare_workers")
 def test_a_worker_that_is_killed_is_an_error_and_not_a_wait() -> None:
     with pytest.raises(OSError, match="same command continues"):
         run_all(os._exit, [1, 1], workers=2)
 
 
-@pytest.mark.usefixtures("bare_workers")
 def test_the_first_failure_stops_what_is_under_way() -> None:
     deadline, others = time.monotonic() + 300, set(multiprocessing.active_children())
     with pytest.raises(ValueError, match="non-negative"):
