@@ -2,7 +2,8 @@
 
     python shared_stream.py SIZE FOLDER
 
-They are forked where that can be done, after what takes longest: the imports. Rank 0 runs every stream by itself as well, on whole batches and without a group, and compares.
+They are forked where that can be done, after what takes longest: the imports. Rank 0 runs every stream by
+itself as well, on whole batches and without a group, and compares.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import fenchel
 from fenchel.adapters import Adapter
 from fenchel.adapters.group import Group
 
-CLASSES, LONG, SHORT = 4, 30, 9
+CLASSES, LONG, SHORT = 4, 15, 9
 SHAPE = (3, 6, 6)
 
 

@@ -2,7 +2,8 @@
 
     python shared_reading.py SIZE FOLDER
 
-They are forked where that can be done, after what takes longest: the imports. They meet piles with damaged images in all kinds of places. The first one cuts each pile by itself, too.
+They are forked where that can be done, after what takes longest: the imports. They meet piles with damaged
+images in all kinds of places. The first one cuts each pile by itself, too.
 """
 
 from __future__ import annotations
