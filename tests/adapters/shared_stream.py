@@ -1,8 +1,9 @@
-"""One rank of a group, run by test_group.py: it adapts to its shares of some streams.
+"""A group, run by test_group.py: its ranks adapt to their shares of some streams.
 
-    python shared_stream.py RANK SIZE FOLDER
+    python shared_stream.py SIZE FOLDER
 
-Rank 0 runs every stream by itself as well, on whole batches and without a group, and compares.
+They are forked where that can be done, after what takes longest: the imports. Rank 0 runs every stream by
+itself as well, on whole batches and without a group, and compares.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ import fenchel
 from fenchel.adapters import Adapter
 from fenchel.adapters.group import Group
 
-CLASSES, LONG, SHORT = 4, 30, 9
+CLASSES, LONG, SHORT = 4, 15, 9
 SHAPE = (3, 6, 6)
 
 
@@ -322,7 +324,7 @@ def lost(group: Group) -> str:
     return "nothing was noticed"
 
 
-def main(rank: int, size: int, folder: Path) -> None:
+def adapt_as(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     store = f"file://{(folder / 'store').absolute()}"
@@ -339,5 +341,16 @@ def main(rank: int, size: int, folder: Path) -> None:
     os._exit(0)  # a group that has lost a member cannot be ended in order
 
 
+def main(size: int, folder: Path) -> int:
+    """Whether a rank failed."""
+    context = get_context("fork" if hasattr(os, "fork") else "spawn")
+    ranks = [context.Process(target=adapt_as, args=(rank, size, folder)) for rank in range(size)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    return int(any(rank.exitcode for rank in ranks))
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2])))

@@ -42,20 +42,13 @@ def outcome(request: pytest.FixtureRequest) -> Outcome:
 
 
 def _told_by(size: int, folder: Path) -> list[dict[str, Any]]:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(rank), str(size), str(folder)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(size)
-    ]
-    try:
-        said = [rank.communicate(timeout=300)[1] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(size), str(folder)],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
     files = [folder / f"{rank}.json" for rank in range(size - 1)]  # the last one ends in the middle
     return [json.loads(file.read_text()) for file in files]
 

@@ -1,6 +1,6 @@
 """Run a sweep in drivers that are killed at random moments; run as a script by test_kill.py.
 
-    python killed_sweep.py FOLDER KILLS LONGEST CELLS [EXECUTOR]
+    python killed_sweep.py FOLDER KILLS LONGEST CELLS
 
 With the serial executor the parent imports everything once and runs no tensor operation, so that
 forking it is safe and a kill costs milliseconds instead of the time of an import. With processes,
@@ -10,7 +10,6 @@ every driver is a fresh interpreter, and the kill hits the driver or one of its 
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -58,7 +57,7 @@ def start(folder: Path, cells: int, executor: str) -> int:
     """Start a driver and return its process id."""
     if executor != "serial":
         command = [sys.executable, __file__, "drive", str(folder), str(cells), executor]
-        return subprocess.Popen(command).pid
+        return os.posix_spawn(sys.executable, command, os.environ)
     process = os.fork()
     if process:
         return process
@@ -76,8 +75,8 @@ def victim(driver: int, executor: str, chance: random.Random) -> int:
     return chance.choice([driver, *map(int, children.read_text().split())])
 
 
-def main(folder: Path, kills: int, longest: float, cells: int, executor: str) -> None:
-    """Kill `kills` times, after at most `longest` seconds each, then let a driver finish."""
+def survived(folder: Path, kills: int, longest: float, cells: int, executor: str) -> str:
+    """Kill `kills` times, after at most `longest` seconds each, then let a driver finish; what came out."""
     chance = random.Random(int(os.environ.get("KILL_SEED", "0")))
     killed = 0
     driver = start(folder, cells, executor)
@@ -94,14 +93,19 @@ def main(folder: Path, kills: int, longest: float, cells: int, executor: str) ->
             killed += 1
     _, status = os.waitpid(driver, 0)
     with Store.open_readonly(folder / "store.sqlite") as store:
-        (folder / "results.csv").write_text(as_csv(store))
         counts = store.counts()
     ended = os.waitstatus_to_exitcode(status)
-    print(f"killed {killed} times, ended with {ended}, {counts.done} of {counts.planned} done")
+    return f"killed {killed} times, ended with {ended}, {counts.done} of {counts.planned} done"
+
+
+def results_in(folder: Path) -> str:
+    """What is in the store, without what differs from run to run."""
+    with Store.open_readonly(folder / "store.sqlite") as store:
+        return as_csv(store)
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "drive":
         sys.exit(drive(Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
-    where, kills, longest, cells, *executor = sys.argv[1:]
-    main(Path(where), int(kills), float(longest), int(cells), (executor or ["serial"])[0])
+    where, kills, longest, cells = sys.argv[1:]
+    print(survived(Path(where), int(kills), float(longest), int(cells), "serial"))

@@ -3,6 +3,8 @@
 FENCHEL_KILLS=50 FENCHEL_CELLS=300 pytest tests/bench/test_kill.py is the whole promise.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess
@@ -11,42 +13,56 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("killed_sweep.py")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import killed_sweep
+
 KILLS = int(os.environ.get("FENCHEL_KILLS", "6"))
 CELLS = int(os.environ.get("FENCHEL_CELLS", "40"))
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
 
-def run_script(network: Path, folder: Path, kills: int, longest: float, executor: str) -> bytes:
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def whole(network: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The results of a sweep that nobody interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
     shutil.copy(network, folder / "network.safetensors")
-    arguments = [str(folder), str(kills), str(longest), str(CELLS), executor]
+    assert killed_sweep.drive(folder, CELLS, "serial") == 0
+    return killed_sweep.results_in(folder)
+
+
+@pytest.fixture
+def folder(network: Path, tmp_path: Path) -> Path:
+    """The place of a sweep that is to be killed."""
+    shutil.copy(network, tmp_path / "network.safetensors")
+    return tmp_path
+
+
+def told(kills: int) -> str:
+    return f"killed {kills} times, ended with 0, {CELLS} of {CELLS} done"
+
+
+def test_drivers_killed_at_random_moments_lose_nothing_and_repeat_nothing(
+    folder: Path, whole: str
+) -> None:
+    """In a process that runs no tensor operation, as it forks the drivers."""
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
+        [sys.executable, killed_sweep.__file__, str(folder), str(KILLS), "0.5", str(CELLS)],
         capture_output=True,
         text=True,
         timeout=1800,
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    told = f"killed {kills} times, ended with 0, {CELLS} of {CELLS} done"
-    assert done.stdout.strip() == told, done.stdout + done.stderr
-    return (folder / "results.csv").read_bytes()
-
-
-@pytest.fixture(scope="module")
-def whole(network, tmp_path_factory) -> bytes:
-    """The results of a sweep that nobody interrupted."""
-    return run_script(network, tmp_path_factory.mktemp("whole") / "run", 0, 0, "serial")
-
-
-def test_drivers_killed_at_random_moments_lose_nothing_and_repeat_nothing(network, tmp_path, whole):
-    killed = run_script(network, tmp_path / "killed", KILLS, 0.5, "serial")
-    assert killed == whole
+    assert done.stdout.strip() == told(KILLS), done.stderr
+    assert killed_sweep.results_in(folder) == whole
     assert len(whole.splitlines()) == CELLS + 1
 
 
-def test_killed_drivers_and_workers_of_processes_end_in_the_same_bytes(network, tmp_path, whole):
+def test_killed_drivers_and_workers_of_processes_end_in_the_same_bytes(
+    folder: Path, whole: str
+) -> None:
     kills, longest = (KILLS, 8) if KILLS >= 50 else (1, 6)
-    assert run_script(network, tmp_path / "killed", kills, longest, "processes") == whole
+    assert killed_sweep.survived(folder, kills, longest, CELLS, "processes") == told(kills)
+    assert killed_sweep.results_in(folder) == whole

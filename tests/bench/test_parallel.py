@@ -9,7 +9,14 @@ import time
 
 import pytest
 
+from fenchel.bench import parallel
 from fenchel.bench.parallel import run_all
+
+
+@pytest.fixture(autouse=True)
+def _bare_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that begin at once: tasks of the standard library need nothing that takes long to import."""
+    monkeypatch.setattr(parallel, "begin_worker", None)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

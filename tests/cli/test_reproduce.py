@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from fenchel.cli import app, main
 from fenchel.data import DATASETS
 from fenchel.data.home import dataset_folder
 from fenchel.models import Checkpoint, Metadata, build
-from fenchel.paper import PRESETS
+from fenchel.paper import PRESETS, gaussian_experiment, gaussian_map
 
 
 @pytest.fixture(autouse=True)
@@ -62,11 +61,9 @@ def run(*arguments: str, code: int = 0) -> str:
     return result.stdout
 
 
-def test_list_prints_one_full_name_a_line_in_a_pipe() -> None:
-    command = [sys.executable, "-m", "fenchel", "reproduce", "list"]
-    environment = {**os.environ, "COLUMNS": "10"}
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
-    assert found.stdout.splitlines() == list(PRESETS)
+def test_list_prints_one_full_name_a_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    assert run("list").splitlines() == list(PRESETS)
 
 
 def test_ours_stand_beside_the_papers_and_what_is_missing_is_named(workplace: Path) -> None:
@@ -150,25 +147,34 @@ def test_a_dry_run_runs_nothing(workplace: Path) -> None:
     assert not Path("reproduce").exists()
 
 
-def test_the_gaussians_leave_figure_numbers_and_choices(workplace: Path) -> None:
+def test_the_gaussians_leave_figure_numbers_and_choices(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = replace(gaussian_experiment.gaussian_settings("smoke"), draws=2)
+    monkeypatch.setattr(gaussian_experiment, "gaussian_settings", lambda scale: few)
     text = run("fig-gaussian", "--scale", "smoke", "--out", "gaussians")
     for shift in ("0.6", "0.65", "0.7"):
         assert f"λ = {shift}, conjugate" in text
     for suffix in ("png", "svg", "pdf", "csv", "json"):
         assert Path(f"gaussians/fig-gaussian.{suffix}").stat().st_size > 100
     settings = json.loads(Path("gaussians/fig-gaussian.json").read_text())["settings"]
-    assert settings["draws"] == 10
+    assert settings["draws"] == 2
     assert (settings["low_variance"], settings["high_variance"]) == (1.0, 5.0)
 
 
-def test_the_map_of_the_gaussians_leaves_figure_and_numbers(workplace: Path) -> None:
+def test_the_map_of_the_gaussians_leaves_figure_and_numbers(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smoke = gaussian_map.map_settings("smoke")
+    few = replace(smoke, each=replace(smoke.each, draws=2))
+    monkeypatch.setattr(gaussian_map, "map_settings", lambda scale: few)
     text = run("fig-gaussian-map", "--scale", "smoke", "--out", "map")
     assert "variances 1 to 5, rate 0.02" in text
     assert "panels hold together in" in text
     for suffix in ("png", "svg", "pdf", "csv"):
         assert Path(f"map/fig-gaussian-map.{suffix}").stat().st_size > 100
     rows = Path("map/fig-gaussian-map.csv").read_text().splitlines()
-    assert len(rows) == 1 + 10 * 3 * 3
+    assert len(rows) == 1 + 2 * 3 * 3
 
 
 @pytest.mark.parametrize(

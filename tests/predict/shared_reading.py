@@ -1,15 +1,18 @@
-"""One rank that reads batches together with others, run by test_ranks.py.
+"""Ranks that read batches together, run by test_ranks.py.
 
-    python shared_reading.py RANK SIZE FOLDER
+    python shared_reading.py SIZE FOLDER
 
-The ranks meet piles with damaged images in all kinds of places. The first one cuts each pile by itself, too.
+They are forked where that can be done, after what takes longest: the imports. They meet piles with damaged
+images in all kinds of places. The first one cuts each pile by itself, too.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from datetime import timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +79,7 @@ def check(number: int, group: Group) -> None:
         assert once <= len(order) + 2 * size, "most images are decoded by one rank alone"
 
 
-def main(rank: int, size: int, folder: Path) -> None:
+def read_as(rank: int, size: int, folder: Path) -> None:
     store = f"file://{(folder / 'store').absolute()}"
     dist.init_process_group("gloo", store, timedelta(minutes=5), world_size=size, rank=rank)
     group = Group.of(dist.group.WORLD)
@@ -86,5 +89,16 @@ def main(rank: int, size: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+def main(size: int, folder: Path) -> int:
+    """Whether a rank failed."""
+    context = get_context("fork" if hasattr(os, "fork") else "spawn")
+    ranks = [context.Process(target=read_as, args=(rank, size, folder)) for rank in range(size)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    return int(any(rank.exitcode for rank in ranks))
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2])))

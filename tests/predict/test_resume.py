@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from fenchel.adapters.watch import Watch
-from fenchel.cli import main
+from fenchel.cli import app, main
 
 
 def started(call: list[str]) -> subprocess.Popen[str]:
@@ -48,11 +49,14 @@ def untimed(path: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name != "time"} for line in lines]
 
 
-@pytest.fixture
-def whole(digits: Any, command: Any) -> Path:
-    """The predictions of a run that nobody disturbed."""
-    assert command(*digits.slow_call("--out", "whole.csv", "--log", "whole.jsonl")).code == 0
-    return Path("whole.csv")
+@pytest.fixture(scope="module")
+def whole(made_digits: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The predictions of a run that nobody disturbed, with its log beside them."""
+    folder = tmp_path_factory.mktemp("whole")
+    files = ("--out", str(folder / "whole.csv"), "--log", str(folder / "whole.jsonl"))
+    done = CliRunner().invoke(app, made_digits.slow_call(*files), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder / "whole.csv"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -75,7 +79,7 @@ def test_a_signal_ends_a_run_with_a_summary_and_the_rows_so_far(
     assert command.code == 0, command.err
     assert f"continuing after {len(rows)} of 598 images" in command.err
     assert Path("p.csv").read_bytes() == whole.read_bytes()
-    assert untimed(Path("p.jsonl")) == untimed(Path("whole.jsonl"))
+    assert untimed(Path("p.jsonl")) == untimed(whole.with_suffix(".jsonl"))
 
 
 def test_kill_loses_at_most_the_batches_since_the_last_save(
@@ -93,7 +97,7 @@ def test_kill_loses_at_most_the_batches_since_the_last_save(
     command(*call, "--resume", "--json")
     assert command.code == 0, command.err
     assert Path("p.csv").read_bytes() == whole.read_bytes()
-    assert untimed(Path("p.jsonl")) == untimed(Path("whole.jsonl"))
+    assert untimed(Path("p.jsonl")) == untimed(whole.with_suffix(".jsonl"))
 
 
 def test_a_finished_run_is_told_again_and_computes_nothing(digits: Any, command: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -69,34 +70,35 @@ def failed(made: Cell, error: str) -> Record:
     return Record(cell=made, status="failed", error=error, traceback=f"Traceback: {error}")
 
 
+def store_in(
+    folder: Path, records: Sequence[Record], also: Sequence[Request] = (), name: str = "results"
+) -> Path:
+    """Write records to a store, each under the name of its method and under further ones."""
+    path = folder / f"{name}.sqlite"
+    with Store(path) as store:
+        for item in records:
+            names = [Request(item.key, item.cell.method)]
+            store.add_record(item, [*names, *(a for a in also if a.key == item.key)])
+    return path
+
+
 @pytest.fixture
 def make_store(tmp_path: Path) -> Callable[..., Path]:
-    """Write records to a store, each under the name of its method and under further ones."""
-
-    def make(
-        records: Sequence[Record], also: Sequence[Request] = (), name: str = "results"
-    ) -> Path:
-        path = tmp_path / f"{name}.sqlite"
-        with Store(path) as store:
-            for item in records:
-                names = [Request(item.key, item.cell.method)]
-                store.add_record(item, [*names, *(a for a in also if a.key == item.key)])
-        return path
-
-    return make
+    """`store_in` the folder of the test."""
+    return partial(store_in, tmp_path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def made() -> SimpleNamespace:
-    """`cell`, `record` and `failed`, to make up results."""
-    return SimpleNamespace(cell=cell, record=record, failed=failed)
+    """`cell`, `record` and `failed`, to make up results, and `store_in` to keep them."""
+    return SimpleNamespace(cell=cell, record=record, failed=failed, store_in=store_in)
 
 
-@pytest.fixture
-def usual_records() -> list[Record]:
-    return [
+@pytest.fixture(scope="session")
+def usual_records() -> tuple[Record, ...]:
+    return tuple(
         record(cell(method, shift, seed=seed))
         for method in RATES
         for shift in ("fog", "snow")
         for seed in (0, 1)
-    ]
+    )

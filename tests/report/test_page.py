@@ -21,13 +21,19 @@ MakeStore = Callable[..., Path]
 EVIL = "<script>document.title='owned'</script><img src=x onerror=alert(1)>\"'&"
 
 
-@pytest.fixture
-def page(usual_records: list[Record], make_store: MakeStore, tmp_path: Path) -> Path:
-    return write_report(read_results(make_store(usual_records)), tmp_path / "report.html")
+@pytest.fixture(scope="module")
+def page(
+    usual_records: tuple[Record, ...],
+    made: SimpleNamespace,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """The page of usual results, which lie beside it; tests read it and leave it as it is."""
+    store = made.store_in(tmp_path_factory.mktemp("page"), usual_records)
+    return write_report(read_results(store), store.with_name("report.html"))
 
 
-@pytest.fixture
-def evil_page(made: SimpleNamespace, make_store: MakeStore, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def evil_page(made: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Names, losses, options and errors that are markup."""
     evil = {"data": EVIL, "architecture": EVIL, "loss": EVIL}
     records = [
@@ -37,11 +43,12 @@ def evil_page(made: SimpleNamespace, make_store: MakeStore, tmp_path: Path) -> P
     ]
     records.append(made.record(made.cell("conjugate", "$bad^{math", options={EVIL: EVIL}, **evil)))
     records.append(made.failed(made.cell("entropy", EVIL, **evil), EVIL))
-    return write_report(read_results(make_store(records)), tmp_path / "evil.html")
+    store = made.store_in(tmp_path_factory.mktemp("evil"), records)
+    return write_report(read_results(store), store.with_name("evil.html"))
 
 
 def test_every_number_of_the_table_is_on_the_page(
-    page: Path, usual_records: list[Record], make_store: MakeStore
+    page: Path, usual_records: tuple[Record, ...]
 ) -> None:
     text = page.read_text(encoding="utf-8")
     (section,) = read_results(page.with_name("results.sqlite")).sections
@@ -83,7 +90,7 @@ def test_a_store_without_results_is_a_page_too(make_store: MakeStore, tmp_path: 
 
 
 def test_figures_and_tables_are_written_in_every_format(
-    usual_records: list[Record], make_store: MakeStore, tmp_path: Path
+    usual_records: tuple[Record, ...], make_store: MakeStore, tmp_path: Path
 ) -> None:
     written = write_figures(read_results(make_store(usual_records)), tmp_path / "figures")
     assert sorted({path.suffix for path in written}) == [

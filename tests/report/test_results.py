@@ -51,7 +51,7 @@ def test_two_models_of_one_kind_are_told_apart_by_name(made: SimpleNamespace) ->
     assert titles[1].endswith("model runs/b bbbbbbbb")
 
 
-def test_the_table_holds_the_records_errors_seed_by_seed(usual_records: list[Record]) -> None:
+def test_the_table_holds_the_records_errors_seed_by_seed(usual_records: tuple[Record, ...]) -> None:
     (section,) = sections_of(usual_records, {})
     table = section.table()
     assert table.rows == ("source", "bn", "entropy", "conjugate")
@@ -128,7 +128,7 @@ def test_a_stream_of_many_shifts_is_scored_shift_by_shift(made: SimpleNamespace)
     assert section.title.endswith(", continual")
 
 
-def test_differences_are_the_differences_of_the_means(usual_records: list[Record]) -> None:
+def test_differences_are_the_differences_of_the_means(usual_records: tuple[Record, ...]) -> None:
     (section,) = sections_of(usual_records, {})
     table = section.table()
     for label, difference in section.differences("conjugate").items():
@@ -156,7 +156,7 @@ def test_seeds_with_subsets_of_their_own_are_not_taken_for_the_same_images(
 
 
 def test_csv_holds_the_same_numbers_as_the_tables(
-    usual_records: list[Record], make_store: MakeStore
+    usual_records: tuple[Record, ...], make_store: MakeStore
 ) -> None:
     results = read_results(make_store(usual_records))
     (section,) = results.sections
@@ -180,7 +180,9 @@ def test_failures_are_kept_apart(made: SimpleNamespace, make_store: MakeStore) -
     assert (results.counts.done, results.counts.failed) == (1, 1)
 
 
-def test_the_protocol_tells_model_stream_seeds_and_versions(usual_records: list[Record]) -> None:
+def test_the_protocol_tells_model_stream_seeds_and_versions(
+    usual_records: tuple[Record, ...],
+) -> None:
     (section,) = sections_of(usual_records, {})
     protocol = protocol_of(section)
     assert "poly:epsilon=6" in protocol["model"]

@@ -1,8 +1,12 @@
-"""Train in child processes that are killed at random moments; run as a script by test_kill.py.
+"""Train in child processes, undisturbed and killed at random moments; run as a script by test_kill.py.
+
+    python killed_run.py FOLDER KILLS LONGEST
 
 The parent imports everything once and runs no tensor operation, so that forking it is safe and a
 kill costs milliseconds instead of the time of an import.
 """
+
+from __future__ import annotations
 
 import os
 import random
@@ -56,8 +60,8 @@ def child(folder: Path) -> int:
     os._exit(0)
 
 
-def main(folder: Path, kills: int, longest: float) -> None:
-    """Kill `kills` times, after at most `longest` seconds each, then let it finish."""
+def survived(folder: Path, kills: int, longest: float) -> str:
+    """Kill `kills` times, after at most `longest` seconds each, then let it finish; what came out."""
     chance = random.Random(int(os.environ.get("KILL_SEED", "0")))
     killed = 0
     for _ in range(kills):
@@ -67,8 +71,10 @@ def main(folder: Path, kills: int, longest: float) -> None:
         _, status = os.waitpid(process, 0)
         killed += os.WIFSIGNALED(status)
     _, status = os.waitpid(child(folder), 0)
-    print(f"killed {killed} times, ended with {os.waitstatus_to_exitcode(status)}")
+    return f"killed {killed} times, ended with {os.waitstatus_to_exitcode(status)}"
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    where, kills, longest = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    print(survived(where / "whole", 0, 0))
+    print(survived(where / "killed", kills, longest))
