@@ -18,6 +18,7 @@ from typing import Any
 import calibrating
 import hostile
 import jinja2
+import public_network_checks
 import reading
 import tables
 import verdicts
@@ -57,6 +58,7 @@ def render(template: str) -> str:
         "hostile_number": hostile.number_of,
         "hostile_verdicts": hostile.verdicts,
         "hostile_noticed": hostile.noticed,
+        "public_network": public_network_checks.table,
         "settings_table": calibrating.table,
         "settings_elsewhere": calibrating.others,
         "settings_protocol": calibrating.protocol,
