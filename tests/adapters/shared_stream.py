@@ -30,7 +30,7 @@ import fenchel
 from fenchel.adapters import Adapter
 from fenchel.adapters.group import Group
 
-CLASSES, LONG, SHORT = 4, 15, 9
+CLASSES, LONG, SHORT = 4, 30, 9
 SHAPE = (3, 6, 6)
 
 

@@ -17,7 +17,7 @@ from fenchel.models import resnet26
 
 FURTHER_METHODS = (*FIELD_METHODS, "protected")
 
-THREADS, BATCHES = 8, 20
+THREADS, BATCHES = 8, 50
 FEWER = 10
 """For methods of several passes: as many threads, and a fraction of the time."""
 
