@@ -11,10 +11,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fenchel.cli.adapt_ranks import ended_at_once
 
 READING = Path(__file__).with_name("shared_reading.py")
 QUIET = {"OMP_NUM_THREADS": "1", "TERM": "dumb"}
@@ -170,3 +173,33 @@ def test_batches_that_are_read_together_are_those_of_one_process(tmp_path: Path)
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (lambda: None, 0),
+        (lambda: sys.exit(), 0),
+        (lambda: sys.exit(4), 4),
+        (lambda: sys.exit("a message"), 1),
+        (lambda: 1 / 0, 1),
+    ],
+    ids=["its end", "exit", "exit code", "message", "exception"],
+)
+def test_a_rank_ends_with_its_exit_code_and_leaves_the_interpreter_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, end: Callable[[], object], code: int
+) -> None:
+    """Threads of gloo may still want the interpreter; taking it down aborted one rank in ten."""
+    found: list[int] = []
+    monkeypatch.setattr(os, "_exit", found.append)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "any")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with ended_at_once():
+        end()
+    assert found == [code]
+
+
+def test_a_process_by_itself_ends_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("ended at once"))
+    with pytest.raises(SystemExit), ended_at_once():
+        sys.exit(3)

@@ -28,6 +28,7 @@ from fenchel.cli import (
     train,
     tune,
 )
+from fenchel.cli.adapt_ranks import ended_at_once
 from fenchel.cli.completion import whole_words
 from fenchel.cli.console import EXIT_INTERRUPTED, EXIT_USER_MISTAKE, report_mistake
 from fenchel.cli.verbs import make_all_verbs
@@ -98,6 +99,11 @@ make_all_verbs(app)
 def main() -> None:
     """Entry point: a user's mistake becomes one clear line; FENCHEL_DEBUG=1 shows the traceback."""
     retain_freed_memory()
+    with ended_at_once():
+        _run()
+
+
+def _run() -> None:
     try:
         with whole_words():
             app(prog_name="fenchel")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,6 +22,29 @@ if TYPE_CHECKING:
 def launched() -> bool:
     """Whether torchrun started several processes, of which this is one."""
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+@contextmanager
+def ended_at_once() -> Iterator[None]:
+    """Under torchrun, end the process behind the block without taking the interpreter down.
+
+    A thread of gloo may still hold a tensor of the last message. It needs the interpreter to let go of it,
+    and finding it gone it aborts the process, whose files are complete.
+    """
+    if not launched():
+        yield
+        return
+    code: object = 0
+    try:
+        yield
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def own_device(device: str) -> str:
