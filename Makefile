@@ -86,6 +86,7 @@ BENCHMARKS := label memory scaling train meta runner corruptions predict methods
 bench: $(VENV)/.ready-dev  ## measure speed and memory (as ratios, within one run)
 	@echo "==> benchmarks/step.py"
 	@$(BIN)/python benchmarks/step.py --retain --json benchmarks/results/step.json
+	@$(BIN)/python benchmarks/step.py --network thin --rounds 9 --json benchmarks/results/step-protected.json
 	@for name in $(BENCHMARKS); do echo "==> benchmarks/$$name.py"; \
 	  $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json || exit 1; done
 	@$(BIN)/python benchmarks/page.py

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fenchel
-from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.likelihood import Probabilities, are_copies
 
 
 @pytest.fixture
@@ -60,3 +60,13 @@ def test_several_labels_at_once_and_several_predictions_per_sample_have_none(log
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_raised(logits, dtype):
     assert Probabilities()(logits.to(dtype)).dtype == torch.float32
+
+
+def test_a_batch_is_copies_where_nothing_but_rounding_tells_its_predictions_apart():
+    one = torch.tensor([[40.0, -3.0, 0.5]])
+    assert are_copies(one.repeat(3, 1))
+    assert are_copies(one.repeat(3, 1) + 1e-5 * torch.rand(3, 3))
+    assert not are_copies(one.repeat(3, 1) + torch.tensor([[0.0], [0.0], [1e-2]]))
+    assert not are_copies(one), "one image is no copy"
+    sure_of_one_class = torch.tensor([[40.0, 0.0], [60.0, 0.0]])
+    assert not are_copies(sure_of_one_class), "other images of the same class"

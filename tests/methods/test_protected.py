@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import fenchel
-from fenchel.adapters.correlated import CORRELATION
+from fenchel.adapters.correlated import CLASS_SAMPLES, CLASSES, CORRELATION
 from fenchel.adapters.state import State
 from fenchel.methods.protected import Protected
 
@@ -184,17 +184,41 @@ def test_labels_of_every_kind(make_network, loss, scores):
     assert any(not torch.equal(source[name], v) for name, v in adapted.state.parameters.items())
 
 
-def test_predictions_of_one_class_out_of_many(make_network):
-    """All samples alike: none differs from another, and every one counts the same."""
+def test_predictions_that_are_all_the_same_teach_nothing(make_network):
     model = make_network("batch", 20)
     with torch.no_grad():
         model[-1].weight.zero_()
         model[-1].bias.zero_()
         model[-1].bias[3] = 9.0
     adapted = fenchel.adapt(model, trained_with="cross-entropy")
+    start = adapted.state
     for x in plain.stream(3):
         assert (adapted(x).argmax(-1) == 3).all()
-    assert adapted.health().skips == 0
+    assert adapted.health().skipped_none_kept == 3
+    for name, value in start.parameters.items():
+        assert torch.equal(adapted.state.parameters[name], value)
+
+
+def test_copies_of_one_image_teach_nothing_and_are_forgotten(make_network):
+    """A sensor that blacks out: what comes after it is met as if it had never been."""
+    model = make_network("batch")
+    adapted, spared = (fenchel.adapt(model, trained_with="cross-entropy") for _ in range(2))
+    first = plain.stream(1)[0]
+    for each in (adapted, spared):
+        each(first)
+    for _ in range(5):
+        adapted(torch.zeros_like(first))
+    left = (1 - PULL * (len(first) / 64) ** 2) ** 5
+    for name, value in spared.state.parameters.items():
+        source = model.get_parameter(name)
+        torch.testing.assert_close(
+            adapted.state.parameters[name], source + left * (value - source), rtol=1e-12, atol=0
+        )
+    for name, value in spared.state.memory.items():
+        assert torch.equal(adapted.state.memory[name], value)
+    for name in (CORRELATION, CLASSES, CLASS_SAMPLES):
+        assert torch.equal(adapted.state.seen[name], spared.state.seen[name])
+    assert adapted.health().skipped_none_kept == 5
 
 
 @pytest.mark.parametrize(

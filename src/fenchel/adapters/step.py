@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fenchel.adapters.correlated import corrected, with_classes
 from fenchel.adapters.inputs import Inputs
-from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.likelihood import Probabilities, are_copies
 from fenchel.adapters.method import Method
 from fenchel.adapters.network import Networks, Workshop
 from fenchel.adapters.optimizers import Optimizer
@@ -149,7 +149,7 @@ class Step:
             return state, output
         logits = inputs.whole(self.scores(output))
         p = self.probabilities(logits)
-        if p is None or p.shape != logits.shape:
+        if p is None or p.shape != logits.shape or are_copies(logits):
             return state, output
         said = self.probabilities
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from fenchel.adapters.correlated import acted_upon
 from fenchel.adapters.guards import AdaptationWarning
 from fenchel.adapters.inputs import Inputs
-from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.likelihood import Probabilities, are_copies
 from fenchel.adapters.monitor import SIGNALS, Compared, Monitor, Predicted, Verdict
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.state import State, Tensors
@@ -27,8 +27,6 @@ Action = Literal["", "pulled back", "reset", "fell back"]
 
 _COUNTS = ("pulled_back", "resets", "fell_back", "drifts")
 
-ALIKE = 1e-5
-"""Probabilities that differ by less are those of the same image."""
 PULL = 0.5
 """How far suspect parameters are drawn towards the source."""
 
@@ -171,7 +169,7 @@ class Watch:
         source_p = self._of(step, inputs, theirs)
         unmoved_p = None if unmoved is None else self._of(step, inputs, unmoved)
         assert source_p is not None
-        if _all_alike(source_p):  # many copies of one image show no classes
+        if are_copies(source_p):
             self.monitor.update(None)
             return state, output, ""
         self.beside = Beside(p, source_p, unmoved_p)
@@ -304,10 +302,6 @@ class Watch:
 def _has_changed(state: State) -> bool:
     changed = state.seen.get(CHANGED)
     return changed is not None and float(changed) > CHANGE
-
-
-def _all_alike(p: Tensor) -> bool:
-    return len(p) > 1 and bool((p - p[0]).abs().max() < ALIKE)
 
 
 def _more_informative(one: Tensor, other: Tensor | None) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fenchel.adapters.correlated import CORRELATION, strength_of
 from fenchel.adapters.inputs import Inputs
-from fenchel.adapters.likelihood import Probabilities
+from fenchel.adapters.likelihood import Probabilities, are_copies
 from fenchel.adapters.passes import Passes
 from fenchel.adapters.state import State, Tensors
 from fenchel.facts import Cost
@@ -37,8 +37,9 @@ class Protected(EntropyMethod):
 
     A sample counts w = exp(d c / sharpness): d is how far its prediction is from the mean prediction, c how
     sure it is, both scaled to [0, 1] within the batch; samples whose d is below the batch's mean count
-    nothing (as in ROID). With `sharpness=None` all samples count the same. A step of the optimiser is
-    shortened to `longest` times the length of the source's parameters, all of them taken together, and then
+    nothing (as in ROID). With `sharpness=None` all samples count the same. A batch that is one image several
+    times, as of a sensor that blacks out, teaches nothing. A step of the optimiser is shortened to `longest`
+    times the length of the source's parameters, all of them taken together, and then
 
         theta <- source + (1 - pull) (theta - source) + step
 
@@ -100,7 +101,7 @@ class Protected(EntropyMethod):
         return {} if p is None else {MEAN: _even(p)}
 
     def update(self, passes: Passes, state: State, batch: Inputs) -> State:
-        seen: list[Tensor] = []
+        seen: list[tuple[Tensor, Tensor]] = []
         samples = self.full
 
         def loss(theta: Tensors) -> tuple[Tensor, Tensor]:
@@ -110,14 +111,18 @@ class Protected(EntropyMethod):
             weights = torch.ones_like(logits[..., 0])
             p = self._probabilities(logits)
             if p is not None:
-                seen[:] = [p]
-                weights = self.weights(p, state.memory.get(MEAN, _even(p))).to(logits.dtype)
+                copies = are_copies(logits)
+                seen[:] = [(p, copies)]
+                found = self.weights(p, state.memory.get(MEAN, _even(p)))
+                weights = torch.where(copies, 0, found).to(logits.dtype)
             return passes.mean(self.term(logits), self.weighted(logits, weights))
 
         after = passes.descend(state, loss)
         memory = state.memory
         if seen and MEAN in memory:  # a state saved by a method without it has none
-            memory = {MEAN: torch.lerp(memory[MEAN], seen[0].mean(0), 1 - self.momentum)}
+            ((p, copies),) = seen
+            mean = torch.lerp(memory[MEAN], p.mean(0), 1 - self.momentum)
+            memory = {MEAN: torch.where(copies, memory[MEAN], mean)}
         share = min(1.0, samples / self.full) ** 2
         return replace(after, parameters=self.bounded(passes, state, after, share), memory=memory)
 
