@@ -160,6 +160,7 @@ def test_several_streams_under_torchrun_are_refused(
 ) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(os, "_exit", sys.exit)  # this process goes on
     assert command(*digits.call("flat", "--shards", "2")).code == 2
     assert "torchrun's processes share one stream" in command.err
 
