@@ -172,10 +172,8 @@ class StreamStore:
 
     def remove(self, name: str) -> None:
         """Forget the stream of that name."""
-        for path in (
-            self.file(name),
-            part_of(self.file(name)),
-        ):  # a process may have died while it wrote
+        file = self.file(name)
+        for path in (file, part_of(file)):  # a process may have died while it wrote
             path.unlink(missing_ok=True)
 
     def names(self) -> Iterator[str]:
