@@ -81,6 +81,7 @@ def restated(
     samples, recent, lately = 0.0, 0.0, None
     for number, batch in enumerate(batches):
         x, size, used, weight = batch, len(batch), {}, None
+        gains, counts = [0.0], [1.0]
         for name, layer in model.named_children():
             if not isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 x = layer(x)
@@ -123,7 +124,12 @@ def restated(
                     between = (1 - pace) * between + pace * latest
                 moved = ((stream_mean - source_mean) ** 2 / (source_variance + floor)).mean()
                 d = float(moved + relative(stream_variance, source_variance, floor) / 2)
-                c = min(0.5, 0.035 + 4 * float(between) / samples)
+                ratio = (stream_variance + floor) / (source_variance + floor)
+                gains.append(float(ratio.log().mean()))
+                counts.append(0.7 ** (len(gains) - 2))
+                fell = -sum(g * n for g, n in zip(gains, counts, strict=True)) / sum(counts)
+                faded = min(1.0, max(0.0, (fell - 0.2) / 0.05))
+                c = min(0.5, 0.035 * (1 - faded) + 4 * float(between) / samples)
                 shift = min(1.0, max(0.0, (1 - c / d) / (1 - c)))
             known[name] = stream_mean.detach(), stream_variance.detach(), between
             m = source_mean + shift * (stream_mean - source_mean)
@@ -144,6 +150,7 @@ STREAMS = {
     "large batches": [images(70, seed=seed) * 1.4 + 0.3 for seed in range(3)],
     "a change": [images(66, seed=seed) * (1 if seed < 2 else 3) for seed in range(4)],
     "a slow change": [images(9, seed=seed) * (1 if seed < 4 else 2.5) for seed in range(9)],
+    "fading": [images(70, seed=seed) * 0.8**seed for seed in range(5)],
     "a constant channel": [
         images(8, seed=seed) * torch.tensor([1.0, 0.0, 2.0]).view(1, 3, 1, 1) for seed in range(3)
     ],
@@ -178,6 +185,26 @@ def test_the_past_is_forgotten_when_the_kind_of_image_changes():
     adapted(images(70, seed=9) * 4)
     assert float(adapted.state.seen[suited.SAMPLES]) == pytest.approx(70, rel=0.02)
     assert float(adapted.state.seen[suited.CHANGED]) > suited.CHANGE
+
+
+@pytest.mark.parametrize(
+    ("logarithms", "faded"),
+    [
+        ([-0.4], 0.0),  # half of it, 0.2, may be
+        ([-0.45], 0.5),
+        ([-1.0], 1.0),
+        ([1.0], 0.0),
+        ([-0.45, -0.45], 1.0),
+        ([-0.45, 0.0], 0.0),
+        ([0.0, -0.45, -0.45], 0.0),
+    ],
+)
+def test_variances_that_fell_in_the_first_layers_tell_that_images_faded(logarithms, faded):
+    met, source = suited.Meeting({}), torch.ones(8, dtype=torch.float64)
+    for logarithm in logarithms:
+        found = met.faded(source * math.exp(logarithm), source, source.new_zeros(()))
+        met.shifts.append(source[0])
+    assert float(found) == pytest.approx(faded, abs=1e-9)
 
 
 def test_running_statistics_stand_for_so_many_samples_at_most():

@@ -14,6 +14,10 @@ variance that lies between images,
 
 cut off at 0 and 1 (James and Stein's estimate, with a tolerance): what is near the source, or known from
 few images alone, is the source's; what is far is the batch's.
+
+Blur and low contrast make all features smaller, in later layers by so little that each seems to be the
+source's, while together they mislead the network. So where the variances of the first layers have fallen,
+nothing is tolerated. Noise makes them grow, and there the source's variances in later layers are better.
 """
 
 from __future__ import annotations
@@ -52,6 +56,10 @@ UNMOVED, MOVED = 0.1, 0.18
 """The mean shift of all layers up to which a stream is the source's, and from which on it is another."""
 BETWEEN = 0.2
 """The share of the variance between images, until a batch of several shows it."""
+PALE, FADED = 0.2, 0.25
+"""By how much logarithms of variances fall before images count as faded, and before they do so fully."""
+DEEPER = 0.7
+"""What a layer counts in that, of the layer before it."""
 
 SAMPLES, RECENT_SAMPLES = "samples", "recent_samples"
 RECENT_MEAN, RECENT_VARIANCE = "recent_mean", "recent_variance"
@@ -81,12 +89,25 @@ class Meeting:
     """What was taken for known, having never been seen."""
     shifts: list[Tensor] = field(default_factory=list)
     """That of every layer so far."""
+    gain: Tensor | float = 0.0
+    """The logarithm of the stream's over the source's variances: a mean over the layers so far, of which the
+    first count most, and a zero that counts like the first."""
+    layers: float = 1.0
+    """What all of them count together."""
 
     def known(self, name: str, otherwise: Tensor) -> Tensor:
         """What was known before the batch."""
         if name not in self.before:
             self.assumed[name] = otherwise
         return self.before.get(name, otherwise)
+
+    def faded(self, stream: Tensor, source: Tensor, floor: Tensor) -> Tensor:
+        """How certain it is, 0 to 1, that images lost contrast or detail, after one more layer."""
+        counts = DEEPER ** len(self.shifts)
+        self.layers += counts
+        latest = ((stream + floor) / (source + floor)).log().mean()
+        self.gain = self.gain + (latest - self.gain) * (counts / self.layers)
+        return ((-self.gain - PALE) / (FADED - PALE)).clamp(0, 1)
 
 
 class Suiting:
@@ -145,7 +166,9 @@ class Suiting:
             between = torch.lerp(between, latest, min(1.0, size / (2 * RECENT)))
         moved = ((stream_mean - source_mean).square() / (source_variance + floor)).mean()
         distance = moved + relative(stream_variance, source_variance, floor) / 2
-        shift = shifted(distance, TOLERANCE + CAUTION * between / samples)
+        faded = met.faded(stream_variance, source_variance, floor)
+        tolerance = TOLERANCE * (1 - faded * met.known(INDEPENDENT, torch.ones_like(faded)))
+        shift = shifted(distance, tolerance + CAUTION * between / samples)
         met.seen |= {
             f"{prefix}{_MEAN}": stream_mean,
             f"{prefix}{_VARIANCE}": stream_variance,
