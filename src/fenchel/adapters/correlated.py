@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fenchel.adapters.state import Tensors
-from fenchel.adapters.suited import INDEPENDENT
+from fenchel.adapters.suited import INDEPENDENT, RUNS
 
 WINDOW, RECENT = 1000.0, 64.0
 """Samples by which the classes of the stream are known, and those of the present."""
@@ -27,6 +27,8 @@ CERTAIN = 3.0
 """Batches count fully until their classes vary by so many times what independent ones do."""
 NOTICED, STRONG = 0.05, 0.15
 """The correlation at which the output begins to be corrected, and that at which it is so in full."""
+SPREAD = 10.0
+"""The correlation is at most so many times what the classes of a batch by itself show of it."""
 STEPS, PRIOR_WEIGHT, LEAST = 10, 0.03, 1e-8
 """Steps of expectation-maximisation, samples per class that are there beforehand, the least probability."""
 REMEMBERED = 16.0
@@ -58,6 +60,7 @@ def with_classes(
             LATELY_SAMPLES: zero + min(size, RECENT),
             CORRELATION: zero,
             PRIOR: torch.full_like(batch, 1 / len(batch)),
+            RUNS: zero,
             INDEPENDENT: zero + 1,
         }
     all_classes, samples, before = seen[CLASSES], seen[CLASS_SAMPLES], seen[LATELY_SAMPLES]
@@ -76,7 +79,9 @@ def with_classes(
         both = (recent - all_classes) * (recent_source - all_classes)
         found = (both.sum() / variance).clamp_min(0)
     weight = SMOOTHING if enough else size / (size + 3 * RECENT)
-    correlation = torch.lerp(seen[CORRELATION], found.clamp(max=1), weight)
+    most = _allowed(recent, size if enough else size + 2 * RECENT)
+    found = torch.minimum(found, most)
+    correlation = torch.minimum(torch.lerp(seen[CORRELATION], found, weight), most)
     many = float(size) if enough else (before + size).clamp(max=RECENT)
     varied = many * torch.maximum(correlation, found)
     return {
@@ -87,6 +92,7 @@ def with_classes(
         LATELY_SOURCE: recent_source,
         LATELY_SAMPLES: (before + size).clamp(max=RECENT),
         CORRELATION: correlation,
+        RUNS: strength_of(correlation),
         INDEPENDENT: (CERTAIN / varied.clamp_min(1e-9)).clamp(max=1),
     }
 
@@ -107,6 +113,22 @@ def acted_upon(seen: Tensors) -> float:
         return 0.0
     correlation = seen[CORRELATION]
     return float(torch.maximum(correlation, strength_of(correlation)))
+
+
+def shown_by(p: Tensor) -> float:
+    """How far the predictions of one batch, by themselves, look like labels in runs, 0 to 1."""
+    return float(_allowed(_shares(p), len(p))) if len(p) > 1 else 0.0
+
+
+def _allowed(shares: Tensor, samples: float) -> Tensor:
+    """The most that the correlation may be, by the shares of the classes among so many samples.
+
+    Where these spread over all classes, they are not in runs, whatever the stream looked like before: the
+    chance that two samples have one class (Simpson's index) is that of classes that are all alike.
+    """
+    pairs = (shares.square().sum() - 1 / samples) / (1 - 1 / samples)
+    even = 1 / len(shares)
+    return (SPREAD * (pairs - even) / (1 - even)).clamp(0, 1)
 
 
 def corrected(seen: Tensors, logits: Tensor, p: Tensor) -> tuple[Tensors, Tensor]:

@@ -177,24 +177,28 @@ class Compared:
         source: the source model's, its own statistics included.
         unmoved: those of the source's parameters under the adapter's statistics; None if nothing moves.
             Where the source is bad on the images, this is the better measure of what updates did.
+        correlation: that of the labels, 0 to 1, as far as the output makes use of it.
     """
 
     adapted: Predicted
     source: Predicted
     unmoved: Predicted | None = None
+    correlation: float = 0.0
 
     def __add__(self, other: Compared) -> Compared:
         both = self.unmoved is not None and other.unmoved is not None
+        adapted = self.adapted + other.adapted
+        share = other.adapted.count / adapted.count
         return Compared(
-            self.adapted + other.adapted,
+            adapted,
             self.source + other.source,
             self.unmoved + other.unmoved if both else None,  # type: ignore[operator]
+            self.correlation + share * (other.correlation - self.correlation),
         )
 
-    def judged(
-        self, correlation: float = 0.0, limits: Thresholds = THRESHOLDS
-    ) -> tuple[Verdict, str]:
-        """The verdict on the adapted predictions, and why; `correlation` is that of the labels."""
+    def judged(self, limits: Thresholds = THRESHOLDS) -> tuple[Verdict, str]:
+        """The verdict on the adapted predictions, and why."""
+        correlation = self.correlation
         ours, theirs = self.adapted.effective_classes, self.source.classes_to_expect(correlation)
         known = self.source.information_to_expect(correlation)
         lost = known - self.adapted.mutual_information
@@ -266,8 +270,6 @@ class Monitor:
     """So many images are compared at the beginning, and `first_batches`, which show if they are sorted."""
     first_batches: int = 4
     batches: int = 0
-    correlation: float = 0.0
-    """That of the labels, 0 to 1, as far as the output makes use of it."""
     suited: bool = False
     """Whether statistics suit the batch. They lose nothing but for a few batches after a change."""
     verdict: Verdict = "healthy"
@@ -299,7 +301,7 @@ class Monitor:
         limits = self.thresholds
         if self.suited:
             limits = replace(limits, lost_by_statistics=math.inf)
-        return compared.judged(self.correlation, limits)
+        return compared.judged(limits)
 
     def _uses_fewer_classes(self, adapted: Predicted) -> bool:
         if not self._window or adapted.count < FEWEST:
@@ -328,6 +330,12 @@ class Monitor:
         first, *others = self._window
         return sum(others, first)
 
+    def doubt(self, reason: str) -> Verdict:
+        """Take in what else speaks against a healthy stream; the verdict then."""
+        if self.verdict == "healthy":
+            self.verdict, self.reason = "suspect", reason
+        return self.verdict
+
     def forget(self, reason: str) -> None:
         """Begin anew: what was compared says nothing of what comes."""
         self._window.clear()
@@ -341,22 +349,27 @@ class Monitor:
         """Everything, as tensors; `Monitor.from_tensors` watches on from there."""
         saved = {
             "batches": torch.tensor(self.batches),
-            "correlation": torch.tensor(self.correlation, dtype=torch.float64),
             "suited": torch.tensor(self.suited),
             "verdict": torch.tensor(VERDICTS.index(self.verdict)),
         }
         if self._window:
             saved["window"] = torch.stack([part.to_tensor() for part in self._window])
+            found = [part.correlation for part in self._window]
+            saved["correlations"] = torch.tensor(found, dtype=torch.float64)
         return saved
 
     @staticmethod
     def from_tensors(saved: Mapping[str, Tensor], thresholds: Thresholds = THRESHOLDS) -> Monitor:
         """The inverse of `to_tensors`, which does not save the thresholds."""
         window = deque(Compared.from_tensor(rows) for rows in saved.get("window", ()))
+        if "correlations" in saved:
+            found = saved["correlations"].tolist()
+            window = deque(
+                replace(part, correlation=each) for part, each in zip(window, found, strict=True)
+            )
         monitor = Monitor(
             thresholds=thresholds,
             batches=int(saved["batches"]),
-            correlation=float(saved.get("correlation", 0.0)),
             suited=bool(saved.get("suited", False)),
             _window=window,
         )

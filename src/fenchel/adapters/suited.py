@@ -56,7 +56,7 @@ UNMOVED, MOVED = 0.1, 0.18
 """The mean shift of all layers up to which a stream is the source's, and from which on it is another."""
 BETWEEN = 0.2
 """The share of the variance between images, until a batch of several shows it."""
-PALE, FADED = 0.2, 0.25
+PALE, FADED = 0.1, 0.3
 """By how much logarithms of variances fall before images count as faded, and before they do so fully."""
 DEEPER = 0.7
 """What a layer counts in that, of the layer before it."""
@@ -64,6 +64,10 @@ DEEPER = 0.7
 SAMPLES, RECENT_SAMPLES = "samples", "recent_samples"
 RECENT_MEAN, RECENT_VARIANCE = "recent_mean", "recent_variance"
 CHANGED, INDEPENDENT, SHIFT = "changed", "independent", "shift"
+RUNS = "runs"
+"""How far labels come in runs, 0 to 1."""
+TRUST = "trust"
+"""How much of the shift is made use of: 1 unless a trial of the statistics has failed."""
 _MEAN, _VARIANCE = "running_mean", "running_var"
 
 
@@ -167,8 +171,8 @@ class Suiting:
         moved = ((stream_mean - source_mean).square() / (source_variance + floor)).mean()
         distance = moved + relative(stream_variance, source_variance, floor) / 2
         faded = met.faded(stream_variance, source_variance, floor)
-        tolerance = TOLERANCE * (1 - faded * met.known(INDEPENDENT, torch.ones_like(faded)))
-        shift = shifted(distance, tolerance + CAUTION * between / samples)
+        tolerance = TOLERANCE * (1 - faded * (1 - met.known(RUNS, torch.zeros_like(faded))))
+        shift = shifted(distance, tolerance + CAUTION * between / samples) * met.seen[TRUST]
         met.seen |= {
             f"{prefix}{_MEAN}": stream_mean,
             f"{prefix}{_VARIANCE}": stream_variance,
@@ -211,7 +215,9 @@ def _count_in(met: Meeting, size: int, batch: Moments, old: Moments, eps: float)
     kept = samples * torch.exp(-FORGETTING * (change - CHANGE).clamp_min(0))
     count = (size * met.known(INDEPENDENT, torch.ones_like(zero))).clamp_min(1)
     met.weight = count / (count + kept)
+    trust = met.known(TRUST, torch.ones_like(zero))
     met.seen |= {
+        TRUST: torch.where(change > CHANGE, torch.ones_like(zero), trust),
         SAMPLES: (kept + count).clamp(max=MEMORY),
         RECENT_MEAN: recent_mean,
         RECENT_VARIANCE: recent_variance,

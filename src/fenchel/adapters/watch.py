@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from fenchel.adapters.correlated import acted_upon
+from fenchel.adapters.correlated import RECENT, acted_upon, shown_by
 from fenchel.adapters.guards import AdaptationWarning
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities, are_copies
@@ -19,7 +19,8 @@ from fenchel.adapters.monitor import SIGNALS, Compared, Monitor, Predicted, Verd
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Step
-from fenchel.adapters.suited import CHANGE, CHANGED, SHIFT
+from fenchel.adapters.suited import CHANGE, CHANGED, SHIFT, TRUST
+from fenchel.adapters.trial import Confirmed, Trial, shifted_copy
 
 logger = logging.getLogger("fenchel")
 
@@ -29,6 +30,10 @@ _COUNTS = ("pulled_back", "resets", "fell_back", "drifts")
 
 PULL = 0.5
 """How far suspect parameters are drawn towards the source."""
+MIXED = 0.5
+"""Batches that look more than so much like labels in runs are no part of a trial."""
+LESS_TRUST = 0.25
+"""What statistics count whose trial has failed; if the next fails as well, nothing."""
 
 
 class HarmWarning(AdaptationWarning):
@@ -124,6 +129,7 @@ class Watch:
     on_batch: OnBatch | None = None
     on_verdict: OnVerdict | None = None
     monitor: Monitor = field(default_factory=Monitor)
+    trial: Trial = field(default_factory=Trial)
     latest: Report | None = None
     beside: Beside | None = None
     pulled_back: int = 0
@@ -146,10 +152,10 @@ class Watch:
             return state, output
         adapted, changed = Predicted.of(p), _has_changed(state)
         before = self.monitor.verdict
-        self.monitor.correlation = acted_upon(state.seen)
         self.monitor.suited = SHIFT in state.seen
         if changed:
             self.monitor.forget("the stream has just changed")
+            self.trial = Trial()
         action: Action = ""
         if self._drifted(adapted) or changed or self.monitor.wants_comparison(adapted):
             state, output, action = self._compared(step, state, inputs, output, p)
@@ -173,12 +179,20 @@ class Watch:
             self.monitor.update(None)
             return state, output, ""
         self.beside = Beside(p, source_p, unmoved_p)
+        correlation, shown = acted_upon(state.seen), shown_by(source_p)
         compared = Compared(
             Predicted.of(p),
             Predicted.of(source_p),
             Predicted.of(unmoved_p) if unmoved_p is not None else None,
+            correlation if len(p) < RECENT else min(correlation, shown),
         )
         verdict = self.monitor.update(compared)
+        if max(correlation, shown) < MIXED and not _has_changed(state):
+            self._tried(step, state, inputs, p, source_p)
+        if self.trial.failure:
+            verdict = self.monitor.doubt(self.trial.failure)
+            if self.acts and TRUST in state.seen:
+                return self._trusting_less(state), theirs, "fell back"
         if not self.acts:
             return state, output, ""
         if verdict == "healthy":
@@ -196,6 +210,29 @@ class Watch:
         state = self._towards(state, self._healthy or step.source, 1.0)
         self._healthy = None  # a second collapse goes back to the source
         return state, better, "reset"
+
+    def _tried(
+        self, step: Step, state: State, inputs: Inputs, adapted_p: Tensor, source_p: Tensor
+    ) -> None:
+        """Go on with the trial, unless it is over or adapter and source are the same."""
+        copies = None if self.trial.over else shifted_copy(inputs)
+        if copies is None or torch.equal(adapted_p, source_p):
+            return
+        adapted_q = self._of(step, copies, step.predict_only(state, copies))
+        source_q = self._of(step, copies, step.source_output(copies))
+        assert adapted_q is not None
+        assert source_q is not None
+        self.trial = self.trial.after(
+            Confirmed.of(adapted_p, adapted_q), Confirmed.of(source_p, source_q)
+        )
+
+    def _trusting_less(self, state: State) -> State:
+        """The state with less of the statistics of the stream, until it changes; a new trial begins."""
+        self.fell_back += 1
+        self.trial = Trial()
+        before = state.seen[TRUST]
+        less = torch.where(before > LESS_TRUST, LESS_TRUST, 0.0).to(before.dtype)
+        return replace(state, seen={**state.seen, TRUST: less})
 
     def _towards(self, state: State, target: Tensors, share: float) -> State:
         """The state with its parameters drawn towards others, and the optimiser's moments begun anew."""
@@ -261,7 +298,7 @@ class Watch:
     def forget(self, reason: str) -> None:
         """Watch on as over a new stream; only the counts stay."""
         self.monitor.forget(reason)
-        self.monitor.batches, self._healthy = 0, None
+        self.monitor.batches, self.trial, self._healthy = 0, Trial(), None
 
     # --- saving ----------------------------------------------------------------------------------
 
@@ -278,7 +315,7 @@ class Watch:
         """Everything that later decisions depend on, as tensors."""
         counts = {name: torch.tensor(getattr(self, name)) for name in _COUNTS}
         healthy = {f"healthy.{name}": value for name, value in (self._healthy or {}).items()}
-        return {**counts, **self.monitor.to_tensors(), **healthy}
+        return {**counts, **self.monitor.to_tensors(), **self.trial.to_tensors(), **healthy}
 
     def load(self, saved: Mapping[str, Tensor], parameters: Tensors) -> None:
         """Watch on from what `to_tensors` gave, over a stream with such parameters."""
@@ -291,6 +328,7 @@ class Watch:
         for name in _COUNTS:
             setattr(self, name, int(saved[name]))
         self.monitor = Monitor.from_tensors(saved, self.monitor.thresholds)
+        self.trial = Trial.from_tensors(saved)
         healthy = {
             name: saved[f"healthy.{name}"].to(like, copy=True)
             for name, like in parameters.items()

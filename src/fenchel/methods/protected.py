@@ -13,7 +13,7 @@ from fenchel.adapters.correlated import CORRELATION, strength_of
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities, are_copies
 from fenchel.adapters.passes import Passes
-from fenchel.adapters.state import State, Tensors
+from fenchel.adapters.state import State, Tensors, chosen
 from fenchel.facts import Cost
 from fenchel.losses import Loss
 from fenchel.methods.gated import cosine, sure_and_different
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MEAN = "mean_prediction"
 UNSHOWN = 0.25
 """The share of a step where nothing shows whether the stream has moved."""
+RETURN = 0.5
+"""How far the parameters go back at a step where the stream is the source's, on top of the pull."""
 
 
 @final
@@ -118,13 +120,20 @@ class Protected(EntropyMethod):
             return passes.mean(self.term(logits), self.weighted(logits, weights))
 
         after = passes.descend(state, loss)
+        share = min(1.0, samples / self.full) ** 2
+        allowed = self.allowed(passes, state)
+        learns = allowed > 0
         memory = state.memory
         if seen and MEAN in memory:  # a state saved by a method without it has none
             ((p, copies),) = seen
             mean = torch.lerp(memory[MEAN], p.mean(0), 1 - self.momentum)
-            memory = {MEAN: torch.where(copies, memory[MEAN], mean)}
-        share = min(1.0, samples / self.full) ** 2
-        return replace(after, parameters=self.bounded(passes, state, after, share), memory=memory)
+            memory = {MEAN: torch.where(learns & ~copies, mean, memory[MEAN])}
+        return replace(
+            after,
+            parameters=self.bounded(passes, state, after, share, allowed),
+            moments=chosen(learns, after.moments, state.moments),
+            memory=memory,
+        )
 
     def weights(self, p: Tensor, mean: Tensor) -> Tensor:
         """How much every sample counts, by how different and how sure its prediction is."""
@@ -134,17 +143,30 @@ class Protected(EntropyMethod):
             1 - cosine(p, mean), -torch.special.entr(p).sum(-1), self.sharpness
         )
 
-    def bounded(self, passes: Passes, before: State, after: State, share: float) -> Tensors:
-        """The parameters after a shortened step, drawn towards the source: `share` of what is allowed."""
+    def allowed(self, passes: Passes, state: State) -> Tensor:
+        """The share of the longest step, 0 to 1, that the stream allows."""
+        like = next(iter(passes.source.values()))
+        wide = torch.promote_types(like.dtype, torch.float32)
+        found = like.new_full((), UNSHOWN, dtype=wide)
+        if passes.moved is not None:
+            found = passes.moved.to(wide)
+        if CORRELATION in state.seen:
+            found = found * (1 - strength_of(state.seen[CORRELATION]).to(wide))
+        return found
+
+    def bounded(
+        self, passes: Passes, before: State, after: State, share: float, allowed: Tensor
+    ) -> Tensors:
+        """The parameters after a shortened step, drawn towards the source; `share` is the batch's."""
         old, new, source = before.parameters, after.parameters, passes.source
         length = _length([new[name] - old[name] for name in old])
-        longest = share * self.longest * _length(list(source.values()))
-        longest = longest * (UNSHOWN if passes.moved is None else passes.moved.to(longest.dtype))
-        if CORRELATION in before.seen:
-            longest = longest * (1 - strength_of(before.seen[CORRELATION]).to(longest.dtype))
+        longest = share * allowed * self.longest * _length(list(source.values()))
         factor = (longest / length.clamp_min(1e-30)).clamp(max=1)
+        pull = torch.full_like(longest, share * self.pull)
+        if passes.moved is not None:
+            pull = pull + share * RETURN * (1 - passes.moved.to(pull.dtype))
         return {
-            name: torch.lerp(value, source[name], share * self.pull)
+            name: torch.lerp(value, source[name], pull.to(value.dtype))
             + (new[name] - value) * factor.to(value.dtype)
             for name, value in old.items()
         }
