@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import fenchel
 from fenchel.adapters.correlated import CLASS_SAMPLES, CLASSES, CORRELATION
 from fenchel.adapters.state import State
+from fenchel.adapters.suited import RUNS, TRUST
 from fenchel.methods.protected import Protected
 
 LONGEST, PULL = 0.003, 0.02
@@ -243,18 +244,49 @@ def test_it_is_the_default_with_everything_that_belongs_to_it(make_network):
     assert watched.optimizer == fenchel.SGD(learning_rate=1e-3)
 
 
-@pytest.mark.parametrize(("correlation", "share"), [(None, 1.0), (0.0, 1.0), (10.0, 0.0)])
-def test_labels_that_come_in_runs_shorten_steps(correlation: float | None, share: float) -> None:
+@pytest.mark.parametrize(("runs", "share"), [(None, 1.0), (0.0, 1.0), (0.25, 0.75), (1.0, 0.0)])
+def test_labels_that_come_in_runs_shorten_steps(runs: float | None, share: float) -> None:
     source = {"weight": torch.ones(4)}
     moved = {"weight": torch.ones(4) + torch.tensor([1.0, 0, 0, 0])}
-    seen = {} if correlation is None else {CORRELATION: torch.tensor(correlation)}
+    seen = {} if runs is None else {RUNS: torch.tensor(runs)}
     before = State(source, {}, {}, {}, seen=seen)
     after = State(moved, {}, {}, {})
     passes = SimpleNamespace(source=source, moved=torch.ones(()))
     method = Protected(longest=0.1, pull=0.5)
-    found = method.bounded(passes, before, after, 1.0)  # type: ignore[arg-type]
+    allowed = method.allowed(passes, before)  # type: ignore[arg-type]
+    found = method.bounded(passes, before, after, 1.0, allowed)  # type: ignore[arg-type]
     step = found["weight"] - source["weight"]
     assert torch.allclose(step, share * torch.tensor([0.2, 0, 0, 0]))
+
+
+@pytest.mark.parametrize(
+    ("moved", "trust", "left"),
+    [(None, 1.0, 0.9), (1.0, 1.0, 0.9), (0.5, 1.0, 0.65), (0.0, 1.0, 0.4), (1.0, 0.25, 0.4)],
+)
+def test_parameters_go_back_where_adapting_is_of_no_use(
+    moved: float | None, trust: float, left: float
+) -> None:
+    source, away = {"weight": torch.zeros(4)}, {"weight": torch.ones(4)}
+    state = State(away, {}, {}, {}, seen={TRUST: torch.tensor(trust)})
+    passes = SimpleNamespace(source=source, moved=None if moved is None else torch.tensor(moved))
+    method = Protected(pull=0.1)
+    allowed = method.allowed(passes, state)  # type: ignore[arg-type]
+    found = method.bounded(passes, state, state, 1.0, allowed)  # type: ignore[arg-type]
+    torch.testing.assert_close(found["weight"], torch.full((4,), left))
+
+
+def test_a_stream_that_allows_no_step_leaves_optimiser_and_mean_prediction(make_network) -> None:
+    adapted = fenchel.adapt(make_network(), trained_with="cross-entropy")
+    x = torch.randn(80, 4, generator=torch.Generator().manual_seed(1)) * 3 + 2
+    adapted(x)
+    state = adapted.state
+    kept = (state.moments, state.memory)
+    adapted.state = replace(state, seen={**state.seen, RUNS: torch.ones(())})
+    adapted(x)
+    after = (adapted.state.moments, adapted.state.memory)
+    for old, new in zip(kept, after, strict=True):
+        assert old
+        assert all(torch.equal(old[name], new[name]) for name in old)
 
 
 def test_all_samples_count_the_same_without_sharpness() -> None:

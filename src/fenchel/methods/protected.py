@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from fenchel.adapters.correlated import CORRELATION, strength_of
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities, are_copies
 from fenchel.adapters.passes import Passes
 from fenchel.adapters.state import State, Tensors, chosen
+from fenchel.adapters.suited import RUNS, TRUST
 from fenchel.facts import Cost
 from fenchel.losses import Loss
 from fenchel.methods.gated import cosine, sure_and_different
@@ -27,7 +27,7 @@ MEAN = "mean_prediction"
 UNSHOWN = 0.25
 """The share of a step where nothing shows whether the stream has moved."""
 RETURN = 0.5
-"""How far the parameters go back at a step where the stream is the source's, on top of the pull."""
+"""How far the parameters go back at a step where the stream is the source's, besides the pull."""
 
 
 @final
@@ -50,9 +50,10 @@ class Protected(EntropyMethod):
 
     Labels that come in runs shorten steps, down to none: a batch of one class says little about the others.
     Where statistics suit the batch and show that the stream is still the source's, steps are shorter, down to
-    none: what the network was trained on needs no adapting. Where nothing shows whether it is, as in networks
-    without batch normalisation, they are a quarter as long. The parameters never leave the ball of radius
-    longest / pull around the source, whatever the rate.
+    none, and the parameters go back by half of their way: what the network was trained on needs no adapting.
+    The same holds while statistics are not trusted, a trial of theirs having failed. Where nothing shows whether it is, as in networks without batch normalisation, steps are a quarter as long.
+    A batch on which no step is allowed leaves the optimiser and the mean prediction as they are. The
+    parameters never leave the ball of radius longest / pull around the source, whatever the rate.
     """
 
     shares_batches: ClassVar[bool] = True
@@ -143,15 +144,21 @@ class Protected(EntropyMethod):
             1 - cosine(p, mean), -torch.special.entr(p).sum(-1), self.sharpness
         )
 
+    def moved(self, passes: Passes, state: State) -> Tensor | None:
+        """How certain it is that the stream has moved and that adapting to it helps; None if nothing tells."""
+        if passes.moved is None:
+            return None
+        trusted = state.seen.get(TRUST, torch.ones(())) >= 1
+        return passes.moved * trusted.to(passes.moved)
+
     def allowed(self, passes: Passes, state: State) -> Tensor:
         """The share of the longest step, 0 to 1, that the stream allows."""
         like = next(iter(passes.source.values()))
-        wide = torch.promote_types(like.dtype, torch.float32)
-        found = like.new_full((), UNSHOWN, dtype=wide)
-        if passes.moved is not None:
-            found = passes.moved.to(wide)
-        if CORRELATION in state.seen:
-            found = found * (1 - strength_of(state.seen[CORRELATION]).to(wide))
+        found = like.new_full((), UNSHOWN, dtype=torch.promote_types(like.dtype, torch.float32))
+        if (moved := self.moved(passes, state)) is not None:
+            found = moved.to(found)
+        if RUNS in state.seen:
+            found = found * (1 - state.seen[RUNS].to(found))
         return found
 
     def bounded(
@@ -163,8 +170,8 @@ class Protected(EntropyMethod):
         longest = share * allowed * self.longest * _length(list(source.values()))
         factor = (longest / length.clamp_min(1e-30)).clamp(max=1)
         pull = torch.full_like(longest, share * self.pull)
-        if passes.moved is not None:
-            pull = pull + share * RETURN * (1 - passes.moved.to(pull.dtype))
+        if (moved := self.moved(passes, before)) is not None:
+            pull = pull + share * RETURN * (1 - moved.to(pull))
         return {
             name: torch.lerp(value, source[name], pull.to(value.dtype))
             + (new[name] - value) * factor.to(value.dtype)
