@@ -169,10 +169,13 @@ class ShiftedStreams:
     def _probabilities(self, adapted: Adapter, output: Any) -> Tensor | None:
         return Probabilities(adapted.settings.loss)(adapted.step.scores(output))
 
-    def _compared(self, adapted: Adapter, *outputs: Any) -> Compared | None:
-        found = [self._probabilities(adapted, output) for output in outputs]
+    def _compared(self, adapted: Adapter, ours: Any, source: Any, unmoved: Any) -> Compared | None:
+        found = [self._probabilities(adapted, output) for output in (ours, source, unmoved)]
         known = [Predicted.of(p) for p in found if p is not None]
-        return Compared(*known) if len(known) == len(found) else None
+        if len(known) < len(found):
+            return None
+        predicted, theirs, resting = known
+        return Compared(predicted, theirs, resting)
 
 
 def widened(limits: Thresholds, healthy: Compared) -> Thresholds:

@@ -51,9 +51,10 @@ class Protected(EntropyMethod):
     Labels that come in runs shorten steps, down to none: a batch of one class says little about the others.
     Where statistics suit the batch and show that the stream is still the source's, steps are shorter, down to
     none, and the parameters go back by half of their way: what the network was trained on needs no adapting.
-    The same holds while statistics are not trusted, a trial of theirs having failed. Where nothing shows whether it is, as in networks without batch normalisation, steps are a quarter as long.
-    A batch on which no step is allowed leaves the optimiser and the mean prediction as they are. The
-    parameters never leave the ball of radius longest / pull around the source, whatever the rate.
+    So it is while the statistics are not trusted, a trial of them having failed. Where nothing shows whether
+    the stream has moved, as in networks without batch normalisation, steps are a quarter as long. A batch on
+    which no step is allowed leaves the optimiser and the mean prediction as they are. The parameters never
+    leave the ball of radius longest / pull around the source, whatever the rate.
     """
 
     shares_batches: ClassVar[bool] = True
@@ -145,7 +146,7 @@ class Protected(EntropyMethod):
         )
 
     def moved(self, passes: Passes, state: State) -> Tensor | None:
-        """How certain it is that the stream has moved and that adapting to it helps; None if nothing tells."""
+        """How certain it is that the stream has moved, and is worth adapting to; None if nothing tells."""
         if passes.moved is None:
             return None
         trusted = state.seen.get(TRUST, torch.ones(())) >= 1
