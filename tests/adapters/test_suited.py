@@ -128,7 +128,7 @@ def restated(
                 gains.append(float(ratio.log().mean()))
                 counts.append(0.7 ** (len(gains) - 2))
                 fell = -sum(g * n for g, n in zip(gains, counts, strict=True)) / sum(counts)
-                faded = min(1.0, max(0.0, (fell - 0.1) / 0.2))
+                faded = min(1.0, max(0.0, (fell - 0.2) / 0.05))
                 c = min(0.5, 0.035 * (1 - faded) + 4 * float(between) / samples)
                 shift = min(1.0, max(0.0, (1 - c / d) / (1 - c)))
             known[name] = stream_mean.detach(), stream_variance.detach(), between
@@ -190,13 +190,13 @@ def test_the_past_is_forgotten_when_the_kind_of_image_changes():
 @pytest.mark.parametrize(
     ("logarithms", "faded"),
     [
-        ([-0.2], 0.0),  # half of it, 0.1, may be
-        ([-0.4], 0.5),
+        ([-0.4], 0.0),  # half of it, 0.2, may be
+        ([-0.45], 0.5),
         ([-1.0], 1.0),
         ([1.0], 0.0),
-        ([-0.4, -0.4], (0.68 / 2.7 - 0.1) / 0.2),
-        ([-0.4, 0.0], (0.4 / 2.7 - 0.1) / 0.2),
-        ([0.0, -0.4, -0.4], (0.476 / 3.19 - 0.1) / 0.2),
+        ([-0.45, -0.45], 1.0),
+        ([-0.45, 0.0], 0.0),
+        ([0.0, -0.45, -0.45], 0.0),
     ],
 )
 def test_variances_that_fell_in_the_first_layers_tell_that_images_faded(logarithms, faded):

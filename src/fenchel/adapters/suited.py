@@ -56,7 +56,7 @@ UNMOVED, MOVED = 0.1, 0.18
 """The mean shift of all layers up to which a stream is the source's, and from which on it is another."""
 BETWEEN = 0.2
 """The share of the variance between images, until a batch of several shows it."""
-PALE, FADED = 0.1, 0.3
+PALE, FADED = 0.2, 0.25
 """By how much logarithms of variances fall before images count as faded, and before they do so fully."""
 DEEPER = 0.7
 """What a layer counts in that, of the layer before it."""
