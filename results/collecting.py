@@ -12,7 +12,7 @@ from reading import HERE, SETTING, Row, Trial, rows_of
 from retabling import tables
 from verdicts import claims_csv
 
-from fenchel.bench.exports import as_csv
+from fenchel.bench.exports import as_csv, packed
 from fenchel.bench.store import Store
 from fenchel.data.corruptions import TEST_CORRUPTIONS, VALIDATION_CORRUPTIONS
 from fenchel.files import write_atomically
@@ -37,7 +37,8 @@ def collect(folder: Path) -> None:
         shutil.copyfile(file, FIGURES / file.name)
     for path in sorted(folder.glob("**/*.sqlite")):
         with Store.open_readonly(path) as store:
-            write_atomically(HERE / f"cells-{path.stem}.csv", as_csv(store).encode())
+            file = HERE / f"cells-{path.stem}.csv.gz"
+            write_atomically(file, packed(as_csv(store), file))
 
 
 def derived() -> dict[Path, str]:
@@ -57,9 +58,10 @@ def derived() -> dict[Path, str]:
 def tuning_csv() -> str:
     """Every trial and check: the mean over the validation or the test corruptions, by method and setting."""
     errors: dict[Trial, dict[str, list[float]]] = {}
-    for file in sorted((*HERE.glob("cells-tuning-*.csv"), *HERE.glob("cells-checks-*.csv"))):
-        source = file.stem.removeprefix("cells-tuning-").removeprefix("cells-checks-")
-        for row in rows_of(file.stem):
+    files = (*HERE.glob("cells-tuning-*.csv.gz"), *HERE.glob("cells-checks-*.csv.gz"))
+    for name in sorted(file.name.removesuffix(".csv.gz") for file in files):
+        source = name.removeprefix("cells-tuning-").removeprefix("cells-checks-")
+        for row in rows_of(name):
             setting = (row["optimizer"], float(row["learning_rate"]), float(row["temperature"]))
             stream = (int(row["batch_size"]), int(row["samples"]))
             (shift,) = json.loads(row["shifts"])

@@ -23,7 +23,7 @@ from fenchel.paper.hostile_verdicts import WatchedRun, verdicts_csv, verdicts_la
 from fenchel.report.layout import Layout, TableEntry, to_markdown
 
 NAME = "hostile"
-CELLS = HERE / f"cells-{NAME}.csv"
+CELLS = HERE / f"cells-{NAME}.csv.gz"
 
 
 def hostile_tables() -> dict[str, str]:

@@ -3,7 +3,7 @@
     python results/publish.py collect reproduce    # take over what `fenchel reproduce` left there
     python results/publish.py                      # the same as `make results`
 
-The second makes the tables again from the cells (`cells-*.csv`), then the pages from the tables; nothing
+The second makes the tables again from the cells (`cells-*.csv.gz`), then the pages from the tables; nothing
 else is needed, and a second run changes nothing. Every number on the pages comes out of a CSV file here;
 the words around them are in `templates`.
 """

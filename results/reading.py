@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from functools import cache
 from pathlib import Path
 
+from fenchel.bench.exports import unpacked
 from fenchel.paper.gaussian_map_figure import map_verdict, read_map
 from fenchel.report.several import MARK, told_apart
 
@@ -31,12 +33,11 @@ Trial = tuple[str, str, str, str, float, float, int, int]
 
 def rows_of(name: str) -> list[Row]:
     """The rows of a CSV file here; none if it is not there."""
-    file = HERE / f"{name}.csv"
-    if not file.is_file():
+    files = [file for file in (HERE / f"{name}.csv", HERE / f"{name}.csv.gz") if file.is_file()]
+    if not files:
         return []
     csv.field_size_limit(2**31 - 1)
-    with file.open(newline="", encoding="utf-8") as opened:
-        return list(csv.DictReader(opened))
+    return list(csv.DictReader(io.StringIO(unpacked(files[0]), newline="")))
 
 
 def not_run() -> list[str]:

@@ -25,7 +25,7 @@ from fenchel.paper.pairing import differences
 from fenchel.paper.planning import LinePlan, PresetPlan, find_checkpoints, plan_preset
 from fenchel.report.curves import curves_csv
 
-CELLS = (HERE / "cells-results.csv", HERE / "cells-imagenet.csv")
+CELLS = (HERE / "cells-results.csv.gz", HERE / "cells-imagenet.csv.gz")
 SCALE = "cpu"  # of everything that is published
 NO_SWEEPS = (
     "gaussians",

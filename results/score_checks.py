@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from reading import rows_of
 from torch import Tensor
 
 import fenchel
@@ -53,9 +54,7 @@ Setting = tuple[float, float]
 
 def tried(source: str) -> list[Setting]:
     """The rates and temperatures of the tuning of a source, for the conjugate."""
-    csv.field_size_limit(2**27)
-    with (HERE / f"cells-tuning-{source}.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["method"] == "conjugate"]
+    rows = [row for row in rows_of(f"cells-tuning-{source}") if row["method"] == "conjugate"]
     return sorted({(float(row["learning_rate"]), float(row["temperature"])) for row in rows})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import io
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from fenchel.bench.exports import unpacked
 from fenchel.paper.claims import Evidence, judge
 
 ROOT = Path(__file__).parents[1]
@@ -52,10 +54,10 @@ def test_only_files_that_differ_are_written(
 
 
 def test_published_cells_name_no_place_of_a_machine() -> None:
-    for file in RESULTS.glob("cells-*.csv"):
+    for file in RESULTS.glob("**/cells-*.csv.gz"):
         csv.field_size_limit(2**31 - 1)
-        with file.open(newline="", encoding="utf-8") as opened:
-            places = {row["checkpoint"] for row in csv.DictReader(opened)}
+        rows = csv.DictReader(io.StringIO(unpacked(file), newline=""))
+        places = {row["checkpoint"] for row in rows}
         assert places
         assert all(place.startswith(("zoo:", "pretrained:")) for place in places), file.name
 

@@ -10,7 +10,7 @@ import pytest
 
 from fenchel.bench.driver import run_plan
 from fenchel.bench.executors import make_executor
-from fenchel.bench.exports import as_csv, as_json, columns, import_file
+from fenchel.bench.exports import as_csv, as_json, columns, import_file, packed
 from fenchel.bench.plan import make_plan
 from fenchel.bench.record import Record
 from fenchel.bench.store import Store
@@ -99,6 +99,29 @@ def test_an_export_that_was_edited_or_cut_is_refused_whole(results, tmp_path, sp
         with pytest.raises(ValueError, match="an export is a CSV or JSON file"):
             import_file(again, file)
         assert again.counts().planned == 0
+
+
+@pytest.mark.parametrize("write", [as_csv, as_json])
+def test_compressed_exports_are_a_third_as_large_and_the_same_each_time(results, tmp_path, write):
+    text, file = write(results), tmp_path / "export.gz"
+    file.write_bytes(packed(text, file))
+    assert packed(text, file) == file.read_bytes()
+    assert packed(text, "export.csv") == text.encode()
+    assert file.stat().st_size < len(text.encode()) / 3
+    with Store(tmp_path / "again.sqlite") as again:
+        import_file(again, file)
+        assert write(again) == text
+
+
+@pytest.mark.parametrize("cut", [5, 60])
+def test_a_compressed_export_that_was_cut_is_refused(results, tmp_path, cut):
+    file = tmp_path / "export.csv.gz"
+    file.write_bytes(packed(as_csv(results), file)[:cut])
+    with (
+        Store(tmp_path / "again.sqlite") as again,
+        pytest.raises(ValueError, match="an export is a CSV or JSON file"),
+    ):
+        import_file(again, file)
 
 
 def test_a_missing_export_is_told(results, tmp_path):

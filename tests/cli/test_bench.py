@@ -106,6 +106,11 @@ def test_export_and_import_and_status(sweep, tmp_path):
     imported = call("bench", "import", again, tmp_path / "all.json").output
     assert f"{CELLS} results imported, 0 were there already" in imported
     assert call("bench", "export", again, "--format", "csv").stdout == text
+    call("bench", "export", again, "--out", tmp_path / "all.json.gz")
+    compressed = tmp_path / "compressed.sqlite"
+    assert (
+        f"{CELLS} results" in call("bench", "import", compressed, tmp_path / "all.json.gz").output
+    )
     assert json.loads(call("bench", sweep, "--store", again, "--json").stdout)["ran"] == 0
     assert f"{CELLS} cells: {CELLS} done" in call("bench", "status", again).output
 

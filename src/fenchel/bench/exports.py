@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import gzip
 import io
 import json
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from fenchel.bench.store import Store
 
 FORMAT = "fenchel-results-1"
 FORMATS = ("csv", "json")
+_GZIP = b"\x1f\x8b"
+"""How compressed files begin."""
 
 _CELL_FIELDS = tuple(item.name for item in dataclasses.fields(Cell))
 _RECORD_FIELDS = tuple(item.name for item in dataclasses.fields(Record) if item.name != "cell")
@@ -94,6 +98,23 @@ def as_json(store: Store, *, timings: bool = False) -> str:
     return json.dumps(values, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
+def packed(text: str, path: str | Path) -> bytes:
+    """The bytes of a file with this text, compressed where its name ends in `.gz`."""
+    content = text.encode()
+    return gzip.compress(content, mtime=0) if Path(path).suffix == ".gz" else content
+
+
+def unpacked(path: str | Path) -> str:
+    """The text of an export, compressed or not."""
+    content = Path(path).read_bytes()
+    if content.startswith(_GZIP):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"it cannot be decompressed: {error}") from error
+    return content.decode("utf-8")  # as it is: a message may hold a carriage return
+
+
 def import_file(store: Store, path: str | Path) -> tuple[int, int]:
     """Add the results of an export to a store: how many were new, and how many it had already.
 
@@ -101,7 +122,7 @@ def import_file(store: Store, path: str | Path) -> tuple[int, int]:
     """
     file = Path(path)
     try:
-        text = file.read_bytes().decode("utf-8")  # as it is: a message may hold a carriage return
+        text = unpacked(file)
         is_json = text.lstrip().startswith("{")
         given = _json_rows(text) if is_json else _csv_rows(text)
         found = [_record_of(row) for row in given]

@@ -237,7 +237,10 @@ def status(store: StoreArgument, json: AsJson = False) -> None:
 def export(
     store: StoreArgument,
     out_file: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A file; by default standard output.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="A file, .gz for a compressed one; by default standard output."
+        ),
     ] = None,
     kind: Annotated[
         str | None,
@@ -257,11 +260,11 @@ def export(
 
     [bold]Examples[/bold]
 
-        fenchel bench export sweep.sqlite --out results.csv
+        fenchel bench export sweep.sqlite --out results.csv.gz
 
         fenchel bench export sweep.toml --format json --timings
     """
-    from fenchel.bench.exports import FORMATS, as_csv, as_json
+    from fenchel.bench.exports import FORMATS, as_csv, as_json, packed
     from fenchel.files import write_atomically
 
     kind = kind or _export_format(out_file, json)
@@ -275,7 +278,7 @@ def export(
     if out_file is None:
         typer.echo(text, nl=False)
         return
-    write_atomically(out_file, text.encode())
+    write_atomically(out_file, packed(text, out_file))
     if json:
         print_json({"file": str(out_file), "format": kind, "results": results})
     else:
@@ -286,7 +289,7 @@ def _export_format(file: Path | None, json: bool) -> str:
     """The format of an export whose user named none."""
     if file is None:
         return "json" if json else "csv"
-    return "json" if file.suffix == ".json" else "csv"
+    return "json" if Path(file.name.removesuffix(".gz")).suffix == ".json" else "csv"
 
 
 @app.command("import")
