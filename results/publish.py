@@ -20,6 +20,7 @@ import hostile
 import jinja2
 import public_network_checks
 import reading
+import recovery_checks
 import tables
 import verdicts
 from collecting import collect, derived
@@ -59,6 +60,8 @@ def render(template: str) -> str:
         "hostile_verdicts": hostile.verdicts,
         "hostile_noticed": hostile.noticed,
         "public_network": public_network_checks.table,
+        "recovery": recovery_checks.table,
+        "recovery_worst": recovery_checks.worst,
         "settings_table": calibrating.table,
         "settings_elsewhere": calibrating.others,
         "settings_protocol": calibrating.protocol,
