@@ -28,11 +28,11 @@ from fenchel.adapters import (
 from fenchel.adapters.core import Core, Protect
 from fenchel.adapters.group import Group
 from fenchel.adapters.guards import check_model
+from fenchel.adapters.harm import OnBatch, OnVerdict
 from fenchel.adapters.monitor import THRESHOLDS
 from fenchel.adapters.normalization import Statistics, batch_norm_layers
 from fenchel.adapters.outputs import Where
 from fenchel.adapters.parameters import Selection
-from fenchel.adapters.watch import OnBatch, OnVerdict
 from fenchel.losses import Loss, parse
 from fenchel.methods.bn_alpha import BatchAlpha
 from fenchel.methods.calibrated import Calibration

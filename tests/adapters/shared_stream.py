@@ -166,9 +166,7 @@ FURTHER = {
     "protected, labels in runs": Case(in_runs=True, count=20),
     "protected, broken images": Case(broken=True),
     "conjugate, broken images": Case(options={"method": "conjugate"}, broken=True),
-    "harm": Case(
-        "layer", {"method": "entropy", "learning_rate": 5.0, "protect": "auto"}, count=20
-    ),
+    "harm": Case("layer", {"method": "entropy", "learning_rate": 5.0, "protect": "auto"}, count=20),
     "bn": Case(options={"method": "bn"}),
     "bn-alpha": Case(options={"method": "bn-alpha"}),
     "deyo": Case(options={"method": "deyo", "margin": 1.0, "drop": -1.0, "patches": 3}),

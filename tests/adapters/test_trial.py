@@ -117,7 +117,7 @@ def test_samples_that_are_no_images_are_not_shifted(x: Tensor) -> None:
 # --- on a stream ---------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.HarmWarning")
 def test_statistics_that_make_a_network_worse_are_trusted_less() -> None:
     source = TwoChannels().eval()
     told: list[fenchel.HarmWarning] = []
@@ -136,7 +136,7 @@ def test_statistics_that_make_a_network_worse_are_trusted_less() -> None:
     assert adapted.health().fell_back >= 1
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.HarmWarning")
 def test_a_change_of_the_stream_begins_a_new_trial() -> None:
     adapted = fenchel.adapt(TwoChannels().eval(), trained_with="cross-entropy")
     errors(adapted, range(10))
@@ -168,7 +168,7 @@ def test_batch_statistics_that_make_a_network_worse_are_told(method: str) -> Non
     assert watched.health().verdict == "suspect"
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.HarmWarning")
 def test_a_trial_goes_on_where_it_was_saved() -> None:
     def fresh() -> fenchel.Adapter:
         return fenchel.adapt(TwoChannels().eval(), trained_with="cross-entropy")

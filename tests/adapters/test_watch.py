@@ -17,7 +17,11 @@ from torch import Tensor, nn
 
 import fenchel
 from fenchel.adapters import Adapter
-from fenchel.adapters.watch import Detector, HarmWarning, Report
+from fenchel.adapters.correlated import CORRELATION
+from fenchel.adapters.harm import Detector, HarmWarning, Report
+from fenchel.adapters.monitor import Thresholds
+from fenchel.adapters.suited import SAMPLES
+from fenchel.adapters.watch import NEAR, distance
 from fenchel.objectives import Objective
 
 CLASSES = 6
@@ -295,6 +299,68 @@ def test_suspect_parameters_are_drawn_halfway_to_the_source():
     assert all(not value.any() for value in halfway.moments.values())
 
 
+def moved_by(adapted: Adapter, factor: float) -> None:
+    """Every parameter of the adapter is so many times the source's."""
+    far = {name: value * factor for name, value in adapted.step.source.items()}
+    adapted.state = replace(adapted.state, parameters=far)
+
+
+def test_suspect_parameters_that_are_far_away_go_back_until_they_are_near():
+    """Halfway back from ruins is still in ruins."""
+    adapted = collapsing(protect="auto", learning_rate=0.0, correct_output=False)
+    moved_by(adapted, 5.0)
+    adapted._own.watch.monitor.thresholds = Thresholds(
+        suspect=10.0, collapsed=0.0, collapsed_unmoved=0
+    )
+    with heard() as found:
+        adapted(stream(1)[0])
+    assert [each.action for each in found] == ["pulled back"]
+    assert distance(adapted.state.parameters, adapted.step.source) == pytest.approx(NEAR)
+
+
+def test_a_collapse_takes_the_statistics_with_it_that_entered_under_it():
+    adapted = collapsing(protect="auto", statistics="auto")
+    with heard():
+        for x in stream(12):
+            adapted(x)
+            if adapted._own.watch.latest.action == "reset":
+                assert not adapted.state.seen[SAMPLES]
+            else:
+                assert adapted.state.seen[SAMPLES] > 0
+    assert adapted.health().resets > 0
+
+
+@pytest.mark.parametrize("factor", [1.1, 1.5])
+def test_correlated_labels_excuse_no_parameters_that_are_far_away(factor):
+    """Few classes in use may be those of the stream, but not where the parameters are in ruins."""
+    adapted = fenchel.adapt(network(), trained_with="cross-entropy", learning_rate=1e-9)
+    for x in stream(3):
+        adapted(x)
+    moved_by(adapted, factor)
+    in_runs = torch.ones((), dtype=torch.float64)
+    adapted.state = replace(adapted.state, seen={**adapted.state.seen, CORRELATION: in_runs})
+    with heard():
+        adapted(stream(4)[-1])
+    excused = adapted._own.watch.monitor._window[-1].correlation
+    assert excused == (1.0 if factor - 1 < NEAR else 0.0)
+
+
+@pytest.mark.parametrize("method", ["conjugate", "eta", "sar"])
+def test_one_image_several_times_teaches_nothing(method):
+    """As of a sensor that blacks out."""
+    black = torch.zeros(50, 12, dtype=torch.float64)
+    options = {"trained_with": "poly:epsilon=2", "method": method, "learning_rate": 1.0}
+    protected, bare = (
+        fenchel.adapt(network(), protect=protect, statistics="source", **options)
+        for protect in ("auto", False)
+    )
+    for adapted in (protected, bare):
+        adapted(black)
+    for name, value in protected.step.source.items():
+        assert torch.equal(protected.state.parameters[name], value)
+    assert protected.health().samples == 50
+
+
 def sorted_stream(count: int = 12, size: int = 50) -> list[Tensor]:
     """Batches of one class each."""
     return [
@@ -352,7 +418,7 @@ def test_a_collapsed_stream_recovers(healthy_before):
     assert adapted.health().verdict == "healthy"
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.HarmWarning")
 def test_the_default_recovers_after_noise():
     adapted, fresh = (fenchel.adapt(network(), trained_with="cross-entropy") for _ in range(2))
     for _ in range(10):

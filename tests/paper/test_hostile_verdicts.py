@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from fenchel.adapters.watch import HarmWarning
+from fenchel.adapters.harm import HarmWarning
 from fenchel.bench.record import Cell, Record
 from fenchel.paper.hostile import hostile_table
 from fenchel.paper.hostile_verdicts import (

@@ -82,7 +82,7 @@ def test_streams_are_protected_unless_another_method_is_named(
     assert replace(named, protect="off").open().adapter.settings.protect is False
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.HarmWarning")
 def test_the_verdict_is_that_of_the_session_and_survives_a_replica(
     service: Service, engines: Engines
 ) -> None:
@@ -102,7 +102,7 @@ def test_the_verdict_is_that_of_the_session_and_survives_a_replica(
     assert {**again, "time": 0} == {**told, "time": 0}
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.HarmWarning")
 def test_what_the_protection_did_is_told(service: Service, engines: Engines) -> None:
     greedy = replace(
         service.adaptation,

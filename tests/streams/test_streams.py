@@ -103,7 +103,7 @@ def test_streams_survive_their_process_with_their_modes(tmp_path: Path) -> None:
             assert stream.notes == {"seen": [1, 2]}
 
 
-@pytest.mark.filterwarnings("ignore::fenchel.adapters.watch.HarmWarning")
+@pytest.mark.filterwarnings("ignore::fenchel.HarmWarning")
 def test_what_watches_a_stream_goes_to_the_disk_with_it(tmp_path: Path) -> None:
     """Harm is judged, acted on and counted as if the state had never left the memory."""
     torch.manual_seed(0)

@@ -3,6 +3,7 @@
 from fenchel.adapters.adapter import Adapter
 from fenchel.adapters.core import Settings
 from fenchel.adapters.guards import AdaptationWarning, UnboundedObjectiveWarning
+from fenchel.adapters.harm import HarmWarning, Report
 from fenchel.adapters.health import Health
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.method import METHODS, Method
@@ -12,7 +13,6 @@ from fenchel.adapters.outputs import Scores
 from fenchel.adapters.passes import Gradient, Passes
 from fenchel.adapters.session import Session
 from fenchel.adapters.state import State
-from fenchel.adapters.watch import HarmWarning, Report
 
 __all__ = [
     "METHODS",

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from fenchel.adapters import guards
 from fenchel.adapters.compiled import uncompiled
 from fenchel.adapters.core import Core, Settings
+from fenchel.adapters.harm import Detector
 from fenchel.adapters.health import Health, Mode
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.seen import stream_statistics
 from fenchel.adapters.session import Session
 from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Step
-from fenchel.adapters.watch import Detector, Watch
+from fenchel.adapters.watch import Watch
 
 
 class Adapter(nn.Module):

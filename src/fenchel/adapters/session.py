@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from fenchel.adapters import guards
 from fenchel.adapters.core import Core
+from fenchel.adapters.harm import OnBatch
 from fenchel.adapters.health import Health, Mode
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities
@@ -23,7 +24,7 @@ from fenchel.adapters.monitor import Monitor
 from fenchel.adapters.network import ordinary
 from fenchel.adapters.outputs import joined, map_tensors
 from fenchel.adapters.state import RESTARTS, State, Tensors
-from fenchel.adapters.watch import OnBatch, Watch
+from fenchel.adapters.watch import Watch
 
 _WATCH = "watch."
 """Before the names of what the monitor saves."""
@@ -213,8 +214,8 @@ class Session:
     def _stepped(self, core: Core, state: State, inputs: Inputs, due: bool) -> tuple[State, Any]:
         if self.watch is None:
             return core.step(state, inputs, update=due)
-        state, output = core.step.predicted(state, inputs, update=due)
-        state, output = self.watch.after(core.step, state, inputs, output, state.batches)
+        after, output = core.step.predicted(state, inputs, update=due)
+        state, output = self.watch.after(core.step, state, after, inputs, output)
         return core.step.corrected(state, output, inputs)
 
     def _all_left_out(self, core: Core, size: int) -> State:

@@ -6,103 +6,35 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fenchel.adapters.correlated import RECENT, acted_upon, shown_by
-from fenchel.adapters.guards import AdaptationWarning
+from fenchel.adapters.harm import Action, Detector, HarmWarning, OnBatch, OnVerdict, Report
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities, are_copies
 from fenchel.adapters.monitor import SIGNALS, Compared, Monitor, Predicted, Verdict
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Step
-from fenchel.adapters.suited import CHANGE, CHANGED, SHIFT, TRUST
+from fenchel.adapters.suited import CHANGE, CHANGED, SAMPLES, SHIFT, TRUST
 from fenchel.adapters.trial import Confirmed, Trial, shifted_copy
 
 logger = logging.getLogger("fenchel")
-
-Action = Literal["", "pulled back", "reset", "fell back"]
 
 _COUNTS = ("pulled_back", "resets", "fell_back", "drifts")
 
 PULL = 0.5
 """How far suspect parameters are drawn towards the source."""
+NEAR = 0.15
+"""Parameters farther from the source's than so much of the length of these are never given the benefit of
+the doubt: they are compared on every batch, and suspect ones go back until they are nearer."""
 MIXED = 0.5
 """Batches that look more than so much like labels in runs are no part of a trial."""
 LESS_TRUST = 0.25
 """What statistics count whose trial has failed; if the next fails as well, nothing."""
-
-
-class HarmWarning(AdaptationWarning):
-    """The verdict on a stream has changed. Its facts are attributes as well.
-
-    Attributes:
-        verdict: `suspect`, `collapsed`, or `healthy` again.
-        reason: why, in a sentence.
-        batch: the number of the batch in its stream, from 0.
-        action: what was done about it; empty for nothing.
-
-    >>> print(HarmWarning("suspect", "the predictions gather in fewer classes", 7, "pulled back"))
-    suspect at batch 7: the predictions gather in fewer classes. The adapter drew its parameters ...
-    """
-
-    def __init__(self, verdict: Verdict, reason: str, batch: int, action: Action) -> None:
-        self.verdict, self.reason, self.batch, self.action = verdict, reason, batch, action
-        super().__init__(verdict, reason, batch, action)  # as pickle gives them back
-
-    def __str__(self) -> str:
-        done = f" The adapter {DONE[self.action]}." if self.action else ""
-        return f"{self.verdict} at batch {self.batch}: {self.reason}.{done}"
-
-
-DONE: dict[Action, str] = {
-    "pulled back": "drew its parameters halfway back to the source's",
-    "reset": "went back to the last healthy parameters and predicted the batch without updates",
-    "fell back": "returned the source model's prediction",
-}
-
-
-@dataclass(frozen=True)
-class Report:
-    """What is known of one batch without a label.
-
-    Attributes:
-        batch: its number in the stream, from 0.
-        signals: by name, as `fenchel adapt --log` writes them; `source_...` and `unmoved_...` where the batch
-            was compared, with the `agreement` between adapter and source.
-        action: what was done.
-
-    >>> import fenchel
-    >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
-    >>> reports = []
-    >>> adapted = fenchel.adapt(network, trained_with="cross-entropy", on_batch=reports.append)
-    >>> _ = adapted(torch.randn(32, 4))
-    >>> reports[0].batch, reports[0].verdict, "entropy" in reports[0].signals
-    (0, 'healthy', True)
-    """
-
-    batch: int
-    verdict: Verdict
-    reason: str
-    action: Action
-    signals: dict[str, float]
-
-
-@runtime_checkable
-class Detector(Protocol):
-    """A detector of drift, as the library river has them."""
-
-    drift_detected: bool
-
-    def update(self, x: float) -> Any:
-        """Take in the next value."""
-
-
-OnBatch = Callable[[Report], Any] | Detector
-OnVerdict = Callable[[HarmWarning], Any]
 
 
 @dataclass(frozen=True)
@@ -142,32 +74,39 @@ class Watch:
     """The parameters of the last comparison that was healthy; None for the source's."""
 
     def after(
-        self, step: Step, state: State, inputs: Inputs, output: Any, batch: int
+        self, step: Step, before: State, state: State, inputs: Inputs, output: Any
     ) -> tuple[State, Any]:
-        """The state and the output of a batch, after whatever had to be done about them."""
+        """The state and the output of a batch, after whatever had to be done about them.
+
+        `before` is the state that met the batch.
+        """
         p = self._of(step, inputs, output)
         self.beside = None
         if p is None:
             self.monitor.reason = "outputs without one class per sample are not watched"
             return state, output
+        if self.acts and are_copies(p):  # they teach nothing, whatever the method
+            state = replace(state, parameters=before.parameters, moments=before.moments)
         adapted, changed = Predicted.of(p), _has_changed(state)
-        before = self.monitor.verdict
+        verdict = self.monitor.verdict
         self.monitor.suited = SHIFT in state.seen
         if changed:
             self.monitor.forget("the stream has just changed")
             self.trial = Trial()
         action: Action = ""
-        if self._drifted(adapted) or changed or self.monitor.wants_comparison(adapted):
-            state, output, action = self._compared(step, state, inputs, output, p)
+        apart = distance(state.parameters, step.source)
+        wanted = changed or self.monitor.wants_comparison(adapted) or (self.acts and apart > NEAR)
+        if self._drifted(adapted) or wanted:
+            state, output, action = self._compared(step, state, inputs, output, p, apart)
         else:
             self.monitor.update(None)
-        self._note(before, action, batch, adapted, state, step)
+        self._note(verdict, action, before.batches, adapted, state, step)
         if action == "reset":
             self.monitor.forget("the adapter went back to the last healthy parameters")
         return state, output
 
     def _compared(
-        self, step: Step, state: State, inputs: Inputs, output: Any, p: Tensor
+        self, step: Step, state: State, inputs: Inputs, output: Any, p: Tensor, apart: float
     ) -> tuple[State, Any, Action]:
         theirs = step.source_output(inputs)
         moves = bool(state.parameters)
@@ -180,11 +119,12 @@ class Watch:
             return state, output, ""
         self.beside = Beside(p, source_p, unmoved_p)
         correlation, shown = acted_upon(state.seen), shown_by(source_p)
+        explained = correlation if len(p) < RECENT else min(correlation, shown)
         compared = Compared(
             Predicted.of(p),
             Predicted.of(source_p),
             Predicted.of(unmoved_p) if unmoved_p is not None else None,
-            correlation if len(p) < RECENT else min(correlation, shown),
+            explained if apart <= NEAR else 0.0,
         )
         verdict = self.monitor.update(compared)
         if max(correlation, shown) < MIXED and not _has_changed(state):
@@ -205,11 +145,12 @@ class Watch:
             return state, better, "fell back"
         if verdict == "suspect":
             self.pulled_back += 1
-            return self._towards(state, step.source, PULL), output, "pulled back"
+            share = max(PULL, 1 - NEAR / max(apart, NEAR))
+            return self._towards(state, step.source, share), output, "pulled back"
         self.resets += 1
         state = self._towards(state, self._healthy or step.source, 1.0)
         self._healthy = None  # a second collapse goes back to the source
-        return state, better, "reset"
+        return _without_statistics(state), better, "reset"
 
     def _tried(
         self, step: Step, state: State, inputs: Inputs, adapted_p: Tensor, source_p: Tensor
@@ -335,6 +276,14 @@ class Watch:
             if f"healthy.{name}" in saved
         }
         self._healthy = healthy or None
+
+
+def _without_statistics(state: State) -> State:
+    """The state as if no image had entered its statistics: a collapsed network's are worth nothing."""
+    if SAMPLES not in state.seen:
+        return state
+    none = torch.zeros_like(state.seen[SAMPLES])
+    return replace(state, seen={**state.seen, SAMPLES: none})
 
 
 def _has_changed(state: State) -> bool:
