@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import fenchel
 from fenchel.adapters.inputs import Inputs
-from fenchel.adapters.suited import TRUST
-from fenchel.adapters.trial import FEWEST, MOST, Confirmed, Trial, shifted_copy
+from fenchel.adapters.suited import KEEN, TRUST
+from fenchel.adapters.trial import FEWEST, MORE, MOST, Confirmed, Trial, shifted_copy
 
 CLASSES, SIDE = 4, 16
 GENERATOR = torch.Generator().manual_seed(8)
@@ -96,6 +96,23 @@ def test_a_trial_fails_by_the_share_that_is_left_and_not_on_few_images() -> None
     assert Trial.from_tensors({}) == Trial()
 
 
+def test_closer_statistics_win_a_trial_by_a_margin_and_not_on_few_images() -> None:
+    sharp = torch.eye(5).repeat(FEWEST, 1)[:FEWEST]
+    good, bad = Confirmed.of(sharp, sharp), Confirmed.of(0.7 * sharp + 0.06, 0.7 * sharp + 0.06)
+    assert Trial(bad, bad, good).wants_keen
+    assert not Trial(good, bad, bad).wants_keen
+    assert not Trial(good, bad, good).wants_keen  # they are no better
+    assert not Trial(bad, good, good).wants_keen  # nor better than the source model
+    assert not Trial(bad, bad).wants_keen
+    few = [Confirmed.of(p[:-1], p[:-1]) for p in (0.7 * sharp + 0.06, sharp)]
+    assert not Trial(few[0], few[0], few[1]).wants_keen
+    won = Trial(bad, bad, good).after(bad, bad, good)
+    assert won.wants_keen
+    assert Trial.from_tensors(won.to_tensors()).wants_keen
+    assert not won.after(bad, bad).wants_keen  # not of the same images
+    assert MORE > 1
+
+
 def test_copies_are_shifted_by_a_sixteenth_and_repeat_the_edge() -> None:
     x = torch.rand(2, 3, 32, 48)
     copies = shifted_copy(Inputs((x,), {"scale": 2}))
@@ -152,6 +169,57 @@ def test_images_that_confirm_the_adapter_raise_no_doubt() -> None:
         errors(adapted, range(20), fine=4.0)
     assert float(adapted.state.seen[TRUST]) == 1
     assert adapted.health().fell_back == 0
+
+
+class FineLevels(nn.Module):
+    """Tells classes by the mean of an image, whose pixels differ far more: small offsets mislead it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        levels = 0.3 * torch.linspace(-1.5, 1.5, CLASSES).to(x)
+        return -200 * (self.norm(x).mean((2, 3)) - levels).square()
+
+    @staticmethod
+    def batch(seed: int, offset: float, size: int = 50) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.randint(CLASSES, (size,), generator=generator)
+        levels = 0.3 * torch.linspace(-1.5, 1.5, CLASSES)[labels]
+        noise = torch.randn(size, 1, SIDE, SIDE, generator=generator)
+        return levels.view(-1, 1, 1, 1) + 0.94 * noise + offset, labels
+
+
+def error_of_levels(adapted: nn.Module, batches: range, offset: float) -> float:
+    found = [FineLevels.batch(seed, offset) for seed in batches]
+    wrong = sum(int((adapted(x).argmax(-1) != labels).sum()) for x, labels in found)
+    return 100 * wrong / sum(len(labels) for _, labels in found)
+
+
+def test_statistics_follow_the_stream_closely_where_copies_confirm_more() -> None:
+    source = FineLevels().eval()
+    adapted = fenchel.adapt(source, trained_with="cross-entropy")
+    watched = fenchel.adapt(
+        source, trained_with="cross-entropy", method="bn", statistics="auto", protect="watch"
+    )
+    early = error_of_levels(adapted, range(2), 0.25)
+    assert float(adapted.state.seen[KEEN]) == 0
+    later = error_of_levels(adapted, range(2, 40), 0.25)
+    assert float(adapted.state.seen[KEEN]) == 1
+    assert later < early - 10
+    assert adapted.health().verdict == "healthy"
+    assert (adapted.health().fell_back, adapted.health().resets) == (0, 0)
+    assert error_of_levels(watched, range(40), 0.25) > later + 10
+    assert float(watched.state.seen[KEEN]) == 0  # nothing is done where only a report is wanted
+
+
+def test_statistics_stay_as_they_are_where_the_images_are_the_sources() -> None:
+    source = FineLevels().eval()
+    adapted = fenchel.adapt(source, trained_with="cross-entropy")
+    alone = error_of_levels(source, range(30), 0.0)
+    assert error_of_levels(adapted, range(30), 0.0) <= alone + 0.5
+    assert float(adapted.state.seen[KEEN]) == 0
 
 
 @pytest.mark.parametrize("method", ["bn", "conjugate", "eta"])

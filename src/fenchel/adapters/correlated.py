@@ -31,6 +31,9 @@ SPREAD = 10.0
 """The correlation is at most so many times what the classes of a batch by itself show of it."""
 STEPS, PRIOR_WEIGHT, LEAST = 10, 0.03, 1e-8
 """Steps of expectation-maximisation, samples per class that are there beforehand, the least probability."""
+MIXED, ALIKE = 0.5, 0.7
+"""Labels are not in runs where less than so much is made of their correlation, and samples count as so much
+or more."""
 REMEMBERED = 16.0
 """Samples that the class frequencies of earlier small batches stand for."""
 
@@ -118,6 +121,19 @@ def acted_upon(seen: Tensors) -> float:
 def shown_by(p: Tensor) -> float:
     """How far the predictions of one batch, by themselves, look like labels in runs, 0 to 1."""
     return float(_allowed(_shares(p), len(p))) if len(p) > 1 else 0.0
+
+
+def in_runs(seen: Tensors, p: Tensor) -> bool | None:
+    """Whether the labels of a batch come in runs, by what is known and the source's predictions of it.
+
+    None where it cannot be told yet: few classes in a first batch may be all that a source knows that is
+    wrong about the images, or all that there are.
+    """
+    if acted_upon(seen) >= MIXED:
+        return True
+    if CLASS_SAMPLES in seen and float(seen[CLASS_SAMPLES]) >= 2 * len(p):
+        return float(seen[INDEPENDENT]) < ALIKE
+    return None if shown_by(p) >= MIXED else False
 
 
 def _allowed(shares: Tensor, samples: float) -> Tensor:

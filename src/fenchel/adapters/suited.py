@@ -68,6 +68,8 @@ RUNS = "runs"
 """How far labels come in runs, 0 to 1."""
 TRUST = "trust"
 """How much of the shift is made use of: 1 unless a trial of the statistics has failed."""
+KEEN = "keen"
+"""Whether no distance is tolerated, 0 or 1: 0 unless a trial has shown that such statistics serve better."""
 _MEAN, _VARIANCE = "running_mean", "running_var"
 
 
@@ -171,7 +173,9 @@ class Suiting:
         moved = ((stream_mean - source_mean).square() / (source_variance + floor)).mean()
         distance = moved + relative(stream_variance, source_variance, floor) / 2
         faded = met.faded(stream_variance, source_variance, floor)
-        tolerance = TOLERANCE * (1 - faded * (1 - met.known(RUNS, torch.zeros_like(faded))))
+        zero = torch.zeros_like(faded)
+        keen = torch.maximum(faded, met.known(KEEN, zero)) * (1 - met.known(RUNS, zero))
+        tolerance = TOLERANCE * (1 - keen)
         shift = shifted(distance, tolerance + CAUTION * between / samples) * met.seen[TRUST]
         met.seen |= {
             f"{prefix}{_MEAN}": stream_mean,
@@ -215,9 +219,10 @@ def _count_in(met: Meeting, size: int, batch: Moments, old: Moments, eps: float)
     kept = samples * torch.exp(-FORGETTING * (change - CHANGE).clamp_min(0))
     count = (size * met.known(INDEPENDENT, torch.ones_like(zero))).clamp_min(1)
     met.weight = count / (count + kept)
-    trust = met.known(TRUST, torch.ones_like(zero))
+    trust, keen = met.known(TRUST, torch.ones_like(zero)), met.known(KEEN, zero)
     met.seen |= {
         TRUST: torch.where(change > CHANGE, torch.ones_like(zero), trust),
+        KEEN: torch.where(change > CHANGE, zero, keen),
         SAMPLES: (kept + count).clamp(max=MEMORY),
         RECENT_MEAN: recent_mean,
         RECENT_VARIANCE: recent_variance,

@@ -8,7 +8,8 @@ its shifted copy and H(p, q) = -sum p log q,
     confirmed information = H(mean p, mean q) - mean H(p, q)
 
 is the mutual information of image and prediction as far as the copy confirms it. An adapter that has less
-of it than the source model has failed.
+of it than the source model has failed. Statistics that follow the stream more closely serve better if there is
+more of it under them than of either.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ FEWEST, MOST = 150, 500
 """Images after which a trial may fail, and those after which it is over."""
 LEAST = 0.95
 """The share of the source's confirmed information that has to be left."""
+MORE = 1.01
+"""How many times the adapter's confirmed information shows that other statistics serve better."""
 SHIFT_BY = 16
 """Images are shifted by one of so many parts of their sides."""
 SMALLEST = 8
@@ -95,10 +98,14 @@ def _log(p: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Trial:
-    """The adapter beside the source model, on images since the stream last changed."""
+    """The adapter beside the source model, on images since the stream last changed.
+
+    keen: the adapter under statistics that tolerate nothing, where it can have them.
+    """
 
     adapted: Confirmed | None = None
     source: Confirmed | None = None
+    keen: Confirmed | None = None
 
     @property
     def count(self) -> int:
@@ -110,11 +117,20 @@ class Trial:
         """Whether enough images were seen for good."""
         return self.count >= MOST
 
-    def after(self, adapted: Confirmed, source: Confirmed) -> Trial:
+    def after(self, adapted: Confirmed, source: Confirmed, keen: Confirmed | None = None) -> Trial:
         """The trial after some more images."""
         if self.adapted is None or self.source is None:
-            return Trial(adapted, source)
-        return Trial(self.adapted + adapted, self.source + source)
+            return Trial(adapted, source, keen)
+        both = self.keen + keen if self.keen is not None and keen is not None else None
+        return Trial(self.adapted + adapted, self.source + source, both)
+
+    @property
+    def wants_keen(self) -> bool:
+        """Whether statistics that tolerate nothing serve better."""
+        if self.adapted is None or self.source is None or self.keen is None or self.count < FEWEST:
+            return False
+        best = max(self.adapted.information, self.source.information)
+        return self.keen.information > MORE * best
 
     @property
     def failure(self) -> str:
@@ -133,12 +149,12 @@ class Trial:
         """Everything, as tensors; `from_tensors` goes on from there."""
         if self.adapted is None or self.source is None:
             return {}
-        return {"trial": torch.stack([self.adapted.to_tensor(), self.source.to_tensor()])}
+        contestants = (self.adapted, self.source, *((self.keen,) if self.keen else ()))
+        return {"trial": torch.stack([each.to_tensor() for each in contestants])}
 
     @staticmethod
     def from_tensors(saved: Mapping[str, Tensor]) -> Trial:
         """The inverse of `to_tensors`."""
         if "trial" not in saved:
             return Trial()
-        adapted, source = saved["trial"]
-        return Trial(Confirmed.from_tensor(adapted), Confirmed.from_tensor(source))
+        return Trial(*(Confirmed.from_tensor(row) for row in saved["trial"]))

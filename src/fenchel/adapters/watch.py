@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fenchel.adapters.correlated import RECENT, acted_upon, shown_by
+from fenchel.adapters.correlated import RECENT, acted_upon, in_runs, shown_by
 from fenchel.adapters.harm import Action, Detector, HarmWarning, OnBatch, OnVerdict, Report
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities, are_copies
@@ -19,7 +19,7 @@ from fenchel.adapters.monitor import SIGNALS, Compared, Monitor, Predicted, Verd
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Step
-from fenchel.adapters.suited import CHANGE, CHANGED, SAMPLES, SHIFT, TRUST
+from fenchel.adapters.suited import CHANGE, CHANGED, KEEN, SAMPLES, SHIFT, TRUST
 from fenchel.adapters.trial import Confirmed, Trial, shifted_copy
 
 logger = logging.getLogger("fenchel")
@@ -31,8 +31,6 @@ PULL = 0.5
 NEAR = 0.15
 """Parameters farther from the source's than so much of the length of these are never given the benefit of
 the doubt: they are compared on every batch, and suspect ones go back until they are nearer."""
-MIXED = 0.5
-"""Batches that look more than so much like labels in runs are no part of a trial."""
 LESS_TRUST = 0.25
 """What statistics count whose trial has failed; if the next fails as well, nothing."""
 
@@ -97,7 +95,7 @@ class Watch:
         apart = distance(state.parameters, step.source)
         wanted = changed or self.monitor.wants_comparison(adapted) or (self.acts and apart > NEAR)
         if self._drifted(adapted) or wanted:
-            state, output, action = self._compared(step, state, inputs, output, p, apart)
+            state, output, action = self._compared(step, before, state, inputs, output, p, apart)
         else:
             self.monitor.update(None)
         self._note(verdict, action, before.batches, adapted, state, step)
@@ -106,7 +104,14 @@ class Watch:
         return state, output
 
     def _compared(
-        self, step: Step, state: State, inputs: Inputs, output: Any, p: Tensor, apart: float
+        self,
+        step: Step,
+        before: State,
+        state: State,
+        inputs: Inputs,
+        output: Any,
+        p: Tensor,
+        apart: float,
     ) -> tuple[State, Any, Action]:
         theirs = step.source_output(inputs)
         moves = bool(state.parameters)
@@ -127,9 +132,14 @@ class Watch:
             explained if apart <= NEAR else 0.0,
         )
         verdict = self.monitor.update(compared)
-        if max(correlation, shown) < MIXED and not _has_changed(state):
-            self._tried(step, state, inputs, p, source_p)
-        if self.trial.failure:
+        runs = in_runs(state.seen, source_p)
+        if runs:
+            self.trial = Trial()
+        elif not _has_changed(state):
+            self._tried(step, before, state, inputs, p, source_p)
+        if runs is False and self.acts and self.trial.wants_keen:
+            state, self.trial = _keen(state), Trial()
+        if runs is False and self.trial.failure:
             verdict = self.monitor.doubt(self.trial.failure)
             if self.acts and TRUST in state.seen:
                 return self._trusting_less(state), theirs, "fell back"
@@ -150,30 +160,47 @@ class Watch:
         self.resets += 1
         state = self._towards(state, self._healthy or step.source, 1.0)
         self._healthy = None  # a second collapse goes back to the source
-        return _without_statistics(state), better, "reset"
+        if (
+            SAMPLES in state.seen
+        ):  # what entered the statistics of a collapsed network is worth nothing
+            state = _marked(state, **{SAMPLES: 0.0})
+        return state, better, "reset"
 
     def _tried(
-        self, step: Step, state: State, inputs: Inputs, adapted_p: Tensor, source_p: Tensor
+        self,
+        step: Step,
+        before: State,
+        state: State,
+        inputs: Inputs,
+        adapted_p: Tensor,
+        source_p: Tensor,
     ) -> None:
         """Go on with the trial, unless it is over or adapter and source are the same."""
         copies = None if self.trial.over else shifted_copy(inputs)
         if copies is None or torch.equal(adapted_p, source_p):
             return
-        adapted_q = self._of(step, copies, step.predict_only(state, copies))
-        source_q = self._of(step, copies, step.source_output(copies))
-        assert adapted_q is not None
-        assert source_q is not None
+
+        def confirmed(p: Tensor | None, copies_output: Any) -> Confirmed:
+            q = self._of(step, copies, copies_output)
+            assert p is not None
+            assert q is not None
+            return Confirmed.of(p, q)
+
+        keen = None
+        if self.acts and KEEN in state.seen and not state.seen[KEEN]:
+            other, output = step.predicted(_keen(before), inputs, update=False)
+            keen = confirmed(self._of(step, inputs, output), step.predict_only(other, copies))
         self.trial = self.trial.after(
-            Confirmed.of(adapted_p, adapted_q), Confirmed.of(source_p, source_q)
+            confirmed(adapted_p, step.predict_only(state, copies)),
+            confirmed(source_p, step.source_output(copies)),
+            keen,
         )
 
     def _trusting_less(self, state: State) -> State:
         """The state with less of the statistics of the stream, until it changes; a new trial begins."""
         self.fell_back += 1
         self.trial = Trial()
-        before = state.seen[TRUST]
-        less = torch.where(before > LESS_TRUST, LESS_TRUST, 0.0).to(before.dtype)
-        return replace(state, seen={**state.seen, TRUST: less})
+        return _marked(state, **{TRUST: LESS_TRUST if state.seen[TRUST] > LESS_TRUST else 0.0})
 
     def _towards(self, state: State, target: Tensors, share: float) -> State:
         """The state with its parameters drawn towards others, and the optimiser's moments begun anew."""
@@ -278,12 +305,16 @@ class Watch:
         self._healthy = healthy or None
 
 
-def _without_statistics(state: State) -> State:
-    """The state as if no image had entered its statistics: a collapsed network's are worth nothing."""
-    if SAMPLES not in state.seen:
-        return state
-    none = torch.zeros_like(state.seen[SAMPLES])
-    return replace(state, seen={**state.seen, SAMPLES: none})
+def _marked(state: State, **numbers: float) -> State:
+    """The state with other numbers among what is known of its statistics."""
+    like = next(iter(state.seen.values()), torch.ones(()))
+    marks = {name: like.new_full((), value) for name, value in numbers.items()}
+    return replace(state, seen={**state.seen, **marks})
+
+
+def _keen(state: State) -> State:
+    """The state with statistics that tolerate nothing; they begin anew."""
+    return _marked(state, **{KEEN: 1.0, SAMPLES: 0.0})
 
 
 def _has_changed(state: State) -> bool:
