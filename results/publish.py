@@ -52,6 +52,7 @@ def render(template: str) -> str:
         "certainty": tables.certainty,
         "level": lambda: f"{LEVEL:g}",
         "by_severity": tables.by_severity,
+        "by_corruption": tables.by_corruption,
         "streams": tables.streams,
         "hostile_networks": hostile.networks,
         "hostile": hostile.table,

@@ -101,16 +101,21 @@ def compared_steps(source: str) -> str:
     return f"Of {images:,} predictions on {len(found)} streams {differ or 'none'}"
 
 
-def behind(name: str, title: str, method: str, other: str = "conjugate") -> int:
+def behind(
+    name: str, title: str, method: str, other: str = "conjugate", line_of_other: str | None = None
+) -> int:
     """On how many corruptions a method has a larger error than another, means over seeds."""
-    errors = {
-        (row["method"], row["shift"]): float(row["ours"])
-        for row in rows_of(f"{name}-shifts")
-        if row["line"] == title and row["shift"] != "mean"
-    }
-    return sum(
-        error > errors[other, shift] for (who, shift), error in errors.items() if who == method
+    mine, theirs = (
+        {
+            row["shift"]: float(row["ours"])
+            for row in rows_of(f"{name}-shifts")
+            if (row["line"], row["method"]) == (line, who)
+            and row["shift"] != "mean"
+            and row["ours"]
+        }
+        for line, who in ((title, method), (line_of_other or title, other))
     )
+    return sum(error > theirs[shift] for shift, error in mine.items())
 
 
 def online(table_name: str, title: str, method: str, part: str) -> str:

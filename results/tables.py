@@ -16,6 +16,7 @@ from reading import (
 )
 
 from fenchel.bench.tuned import read_tuned
+from fenchel.methods import moves_parameters
 from fenchel.models import zoo
 from fenchel.report.layout import Layout, TableEntry, to_markdown
 
@@ -54,6 +55,28 @@ def certainty(name: str, titles: Sequence[str] | None = None) -> str:
         if method != "conjugate"
     ]
     return markdown(headings, rows)
+
+
+def by_corruption(name: str, titles: Sequence[str]) -> str:
+    """Corruptions by method, our errors on lines of a table; the lowest in bold."""
+    errors: dict[str, dict[str, float]] = {}
+    for title in titles:
+        ending = title.rpartition(", ")[2]
+        for row in rows_of(f"{name}-shifts"):
+            if row["line"] == title and row["ours"]:
+                column = (
+                    f"{row['method']}, {ending}"
+                    if moves_parameters(row["method"])
+                    else row["method"]
+                )
+                errors.setdefault(row["shift"], {})[column] = float(row["ours"])
+    columns = list(dict.fromkeys(column for found in errors.values() for column in found))
+    rows = []
+    for shift, found in errors.items():
+        numbers = [found[column] for column in columns]
+        shown = _lowest_in_bold([f"{value:.1f}" for value in numbers], numbers)
+        rows.append([TableEntry(shift.replace("_", " ")), *shown])
+    return markdown(["corruption", *columns], rows)
 
 
 def by_severity(data: str) -> str:
