@@ -8,8 +8,8 @@ its shifted copy and H(p, q) = -sum p log q,
     confirmed information = H(mean p, mean q) - mean H(p, q)
 
 is the mutual information of image and prediction as far as the copy confirms it. An adapter that has less
-of it than the source model has failed. Statistics that follow the stream more closely serve better if there is
-more of it under them than of either.
+of it than the source model has failed. Statistics that follow the stream more closely serve better if
+there is more of it under them than of either.
 """
 
 from __future__ import annotations

@@ -123,20 +123,12 @@ class Watch:
             self.monitor.update(None)
             return state, output, ""
         self.beside = Beside(p, source_p, unmoved_p)
-        correlation, shown = acted_upon(state.seen), shown_by(source_p)
-        explained = correlation if len(p) < RECENT else min(correlation, shown)
-        compared = Compared(
-            Predicted.of(p),
-            Predicted.of(source_p),
-            Predicted.of(unmoved_p) if unmoved_p is not None else None,
-            explained if apart <= NEAR else 0.0,
-        )
-        verdict = self.monitor.update(compared)
+        verdict = self.monitor.update(self._comparison(self.beside, state, apart))
         runs = in_runs(state.seen, source_p)
         if runs:
             self.trial = Trial()
         elif not _has_changed(state):
-            self._tried(step, before, state, inputs, p, source_p)
+            self._tried(step, before, state, inputs, self.beside)
         if runs is False and self.acts and self.trial.wants_keen:
             state, self.trial = _keen(state), Trial()
         if runs is False and self.trial.failure:
@@ -157,14 +149,20 @@ class Watch:
             self.pulled_back += 1
             share = max(PULL, 1 - NEAR / max(apart, NEAR))
             return self._towards(state, step.source, share), output, "pulled back"
-        self.resets += 1
-        state = self._towards(state, self._healthy or step.source, 1.0)
-        self._healthy = None  # a second collapse goes back to the source
-        if (
-            SAMPLES in state.seen
-        ):  # what entered the statistics of a collapsed network is worth nothing
-            state = _marked(state, **{SAMPLES: 0.0})
-        return state, better, "reset"
+        return self._reset(step, state), better, "reset"
+
+    def _comparison(self, beside: Beside, state: State, apart: float) -> Compared:
+        """What the monitor judges; `apart` is how far the parameters are from the source's."""
+        explained = acted_upon(state.seen)
+        if len(beside.source) >= RECENT:  # one batch alone shows whether labels come in runs
+            explained = min(explained, shown_by(beside.source))
+        unmoved = None if beside.unmoved is None else Predicted.of(beside.unmoved)
+        return Compared(
+            Predicted.of(beside.adapted),
+            Predicted.of(beside.source),
+            unmoved,
+            explained if apart <= NEAR else 0.0,
+        )
 
     def _tried(
         self,
@@ -172,12 +170,11 @@ class Watch:
         before: State,
         state: State,
         inputs: Inputs,
-        adapted_p: Tensor,
-        source_p: Tensor,
+        beside: Beside,
     ) -> None:
         """Go on with the trial, unless it is over or adapter and source are the same."""
         copies = None if self.trial.over else shifted_copy(inputs)
-        if copies is None or torch.equal(adapted_p, source_p):
+        if copies is None or torch.equal(beside.adapted, beside.source):
             return
 
         def confirmed(p: Tensor | None, copies_output: Any) -> Confirmed:
@@ -191,8 +188,8 @@ class Watch:
             other, output = step.predicted(_keen(before), inputs, update=False)
             keen = confirmed(self._of(step, inputs, output), step.predict_only(other, copies))
         self.trial = self.trial.after(
-            confirmed(adapted_p, step.predict_only(state, copies)),
-            confirmed(source_p, step.source_output(copies)),
+            confirmed(beside.adapted, step.predict_only(state, copies)),
+            confirmed(beside.source, step.source_output(copies)),
             keen,
         )
 
@@ -201,6 +198,13 @@ class Watch:
         self.fell_back += 1
         self.trial = Trial()
         return _marked(state, **{TRUST: LESS_TRUST if state.seen[TRUST] > LESS_TRUST else 0.0})
+
+    def _reset(self, step: Step, state: State) -> State:
+        """The state with the last healthy parameters; what a collapsed network saw is worth nothing."""
+        self.resets += 1
+        state = self._towards(state, self._healthy or step.source, 1.0)
+        self._healthy = None  # a second collapse goes back to the source
+        return _marked(state, **{SAMPLES: 0.0}) if SAMPLES in state.seen else state
 
     def _towards(self, state: State, target: Tensors, share: float) -> State:
         """The state with its parameters drawn towards others, and the optimiser's moments begun anew."""
@@ -307,7 +311,7 @@ class Watch:
 
 def _marked(state: State, **numbers: float) -> State:
     """The state with other numbers among what is known of its statistics."""
-    like = next(iter(state.seen.values()), torch.ones(()))
+    like = next(iter(state.statistics.values()))
     marks = {name: like.new_full((), value) for name, value in numbers.items()}
     return replace(state, seen={**state.seen, **marks})
 
