@@ -98,7 +98,9 @@ class Watch:
             state, output, action = self._compared(step, before, state, inputs, output, p, apart)
         else:
             self.monitor.update(None)
-        self._note(verdict, action, before.batches, adapted, state, step)
+        if action:
+            apart = distance(state.parameters, step.source)
+        self._note(verdict, action, before.batches, adapted, apart)
         if action == "reset":
             self.monitor.forget("the adapter went back to the last healthy parameters")
         return state, output
@@ -224,18 +226,12 @@ class Watch:
         return found
 
     def _note(
-        self,
-        before: Verdict,
-        action: Action,
-        batch: int,
-        adapted: Predicted,
-        state: State,
-        step: Step,
+        self, before: Verdict, action: Action, batch: int, adapted: Predicted, apart: float
     ) -> None:
         monitor = self.monitor
         verdict, reason = monitor.verdict, monitor.reason
         signals = _signals(adapted, self.beside)
-        signals["parameter_distance"] = distance(state.parameters, step.source)
+        signals["parameter_distance"] = apart
         self.latest = Report(batch, verdict, reason, action, signals)
         if action:
             logger.info("batch %d: %s, %s (%s)", batch, verdict, action, reason)
