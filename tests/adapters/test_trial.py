@@ -88,6 +88,11 @@ def test_a_trial_fails_by_the_share_that_is_left_and_not_on_few_images() -> None
     few = Confirmed.of(blurred[: FEWEST - 1], blurred[: FEWEST - 1])
     assert not Trial(few, Confirmed.of(sharp[: FEWEST - 1], sharp[: FEWEST - 1])).failure
     assert not Trial().failure
+    blind = torch.full((FEWEST, 5), 0.2)
+    wild = torch.eye(5).repeat(FEWEST, 1)[:FEWEST]
+    nothing, worse = Confirmed.of(blind, blind), Confirmed.of(wild, wild.roll(1, 0))
+    assert not Trial(worse, nothing).failure  # the source has nothing that could be lost
+    assert not Trial(worse, worse, nothing).wants_keen
     trial = Trial()
     while not trial.over:
         trial = trial.after(bad, good)

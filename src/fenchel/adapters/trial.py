@@ -28,6 +28,8 @@ FEWEST, MOST = 150, 500
 """Images after which a trial may fail, and those after which it is over."""
 LEAST = 0.95
 """The share of the source's confirmed information that has to be left."""
+KNOWN = 0.05
+"""Nats of confirmed information below which a model knows nothing that could be lost, or made use of."""
 MORE = 1.01
 """How many times the adapter's confirmed information shows that other statistics serve better."""
 SHIFT_BY = 16
@@ -130,7 +132,7 @@ class Trial:
         if self.adapted is None or self.source is None or self.keen is None or self.count < FEWEST:
             return False
         best = max(self.adapted.information, self.source.information)
-        return self.keen.information > MORE * best
+        return self.keen.information > max(MORE * best, KNOWN)
 
     @property
     def failure(self) -> str:
@@ -138,7 +140,7 @@ class Trial:
         if self.adapted is None or self.source is None or self.count < FEWEST:
             return ""
         ours, theirs = self.adapted.information, self.source.information
-        if ours >= LEAST * theirs:
+        if ours >= LEAST * theirs or theirs < KNOWN:
             return ""
         return (
             "shifted by a few pixels, the images confirm fewer of the adapter's predictions than of the "
