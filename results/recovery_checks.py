@@ -100,14 +100,15 @@ def _errors() -> dict[tuple[str, str, str, str], float]:
     return {_place(row): float(row["error"]) for row in rows_of(NAME)}
 
 
-def worst() -> float:
+def worst() -> str:
     """The most that a benign stream has above a fresh start, in points, with the default."""
     found = _errors()
-    return max(
+    most = max(
         error - found[network, way, FRESH, after]
         for (network, way, _, after), error in found.items()
         if way == "default"
     )
+    return f"{most:.1f}"
 
 
 def table() -> str:

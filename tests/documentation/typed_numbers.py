@@ -11,7 +11,7 @@ import torch
 from documented_numbers import Cell, Typed, rows
 
 from fenchel import models
-from fenchel.adapters import monitor, suited
+from fenchel.adapters import monitor, suited, trial, watch
 from fenchel.adapters.normalization import batch_norm_layers
 from fenchel.adapters.seen import HORIZON
 from fenchel.methods.protected import Protected
@@ -208,6 +208,19 @@ BOUND = [
         [lambda: 100 * PROTECTED["longest"] / PROTECTED["pull"]],
     ),
     Typed(SAFETY, "On the first {64} images", [lambda: monitor.Monitor.first]),
+    Typed(SAFETY, "less than {95} % of the source's has failed", [lambda: 100 * trial.LEAST]),
+    Typed(
+        SAFETY,
+        "of the source's ([the trial](#a-trial-by-shifted-images)) | below {95} % |",
+        [lambda: 100 * trial.LEAST],
+    ),
+    Typed(SAFETY, "Where that has {1} % more", [lambda: 100 * (trial.MORE - 1)]),
+    Typed(SAFETY, "they are then still {15} % away", [lambda: 100 * watch.NEAR]),
+    Typed(
+        SAFETY,
+        "parameters farther than {15} % of their length",
+        [lambda: 100 * PROTECTED["longest"] / PROTECTED["pull"]],
+    ),
     Typed(PREDICTIONS, "on the first {64} images", [lambda: monitor.Monitor.first]),
     Typed(SAFETY, "last {500} compared", [lambda: monitor.WINDOW]),
     Typed(
