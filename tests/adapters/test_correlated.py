@@ -220,17 +220,17 @@ def test_labels_in_runs_are_told_from_a_source_that_prefers_a_class():
     biased = sure(torch.where(labels_of("independent", 600) < 4, 0, 1)).softmax(-1)
     together = sure(labels_of("sorted", 600)).softmax(-1)
     spread = sure(labels_of("independent", 600)).softmax(-1)
-    assert in_runs({}, spread[:100]) is False
+    assert in_runs({}, spread[:100], spread[:100]) is False
     for p, expected in ((biased, False), (together, True), (spread, False)):
         if expected or p is biased:
-            assert in_runs({}, p[:100]) is None
+            assert in_runs({}, p[:100], p[:100]) is None
         seen: dict[str, Tensor] = {}
         told = []
         for batch in p.split(100):
-            told.append(in_runs(seen, batch))
+            told.append(in_runs(seen, batch, batch))
             seen = with_classes(seen, batch)
-        assert all(each is expected for each in told[2:])
-    assert in_runs({"correlation": torch.tensor(0.9)}, spread[:100]) is True
+        assert all(each is expected for each in told[1:])
+    assert in_runs({"correlation": torch.tensor(0.9)}, spread[:100], spread[:100]) is True
 
 
 def test_a_correlation_is_acted_upon_in_full_from_the_strong_one_on():

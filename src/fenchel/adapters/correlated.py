@@ -123,17 +123,19 @@ def shown_by(p: Tensor) -> float:
     return float(_allowed(_shares(p), len(p))) if len(p) > 1 else 0.0
 
 
-def in_runs(seen: Tensors, p: Tensor) -> bool | None:
-    """Whether the labels of a batch come in runs, by what is known and the source's predictions of it.
+def in_runs(seen: Tensors, p: Tensor, source: Tensor) -> bool | None:
+    """Whether the labels of a batch come in runs, by what was known before and its predictions.
 
     None where it cannot be told yet: few classes in a first batch may be all that a source knows that is
     wrong about the images, or all that there are.
     """
+    if CLASSES in seen:
+        seen = with_classes(seen, p, lambda: source)
     if acted_upon(seen) >= MIXED:
         return True
     if CLASS_SAMPLES in seen and float(seen[CLASS_SAMPLES]) >= 2 * len(p):
         return float(seen[INDEPENDENT]) < ALIKE
-    return None if shown_by(p) >= MIXED else False
+    return None if shown_by(source) >= MIXED else False
 
 
 def _allowed(shares: Tensor, samples: float) -> Tensor:

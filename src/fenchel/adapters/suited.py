@@ -220,9 +220,10 @@ def _count_in(met: Meeting, size: int, batch: Moments, old: Moments, eps: float)
     count = (size * met.known(INDEPENDENT, torch.ones_like(zero))).clamp_min(1)
     met.weight = count / (count + kept)
     trust, keen = met.known(TRUST, torch.ones_like(zero)), met.known(KEEN, zero)
+    forgotten = kept < samples / 2  # else most of what is known is of the stream as it was tried
     met.seen |= {
-        TRUST: torch.where(change > CHANGE, torch.ones_like(zero), trust),
-        KEEN: torch.where(change > CHANGE, zero, keen),
+        TRUST: torch.where(forgotten, torch.ones_like(zero), trust),
+        KEEN: torch.where(forgotten, zero, keen),
         SAMPLES: (kept + count).clamp(max=MEMORY),
         RECENT_MEAN: recent_mean,
         RECENT_VARIANCE: recent_variance,

@@ -126,7 +126,7 @@ class Watch:
             return state, output, ""
         self.beside = Beside(p, source_p, unmoved_p)
         verdict = self.monitor.update(self._comparison(self.beside, state, apart))
-        runs = in_runs(state.seen, source_p)
+        runs = in_runs(state.seen, p, source_p)
         if runs:
             self.trial = Trial()
         elif not _has_changed(state):
@@ -185,12 +185,15 @@ class Watch:
             assert q is not None
             return Confirmed.of(p, q)
 
+        shown = state
+        if step.predict == "before":  # the copies are predicted by what predicted the batch
+            shown = replace(before, statistics=state.statistics, seen=state.seen)
         keen = None
         if self.acts and KEEN in state.seen and not state.seen[KEEN]:
             other, output = step.predicted(_keen(before), inputs, update=False)
             keen = confirmed(self._of(step, inputs, output), step.predict_only(other, copies))
         self.trial = self.trial.after(
-            confirmed(beside.adapted, step.predict_only(state, copies)),
+            confirmed(beside.adapted, step.predict_only(shown, copies)),
             confirmed(beside.source, step.source_output(copies)),
             keen,
         )
