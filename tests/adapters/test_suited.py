@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,7 +72,10 @@ def relative(one: Tensor, other: Tensor, floor: Tensor) -> Tensor:
 
 
 def restated(
-    model: nn.Sequential, batches: list[Tensor], independent: list[float] | None = None
+    model: nn.Sequential,
+    batches: list[Tensor],
+    independent: list[float] | None = None,
+    keen: bool = False,
 ) -> Iterator[tuple[Tensor, dict[str, Tensor], float]]:
     """The logits of every batch with a graph, the statistics that were used, the samples they stand for.
 
@@ -129,7 +133,7 @@ def restated(
                 counts.append(0.7 ** (len(gains) - 2))
                 fell = -sum(g * n for g, n in zip(gains, counts, strict=True)) / sum(counts)
                 faded = min(1.0, max(0.0, (fell - 0.2) / 0.05))
-                c = min(0.5, 0.035 * (1 - faded) + 4 * float(between) / samples)
+                c = min(0.5, 0.035 * (1 - max(faded, keen)) + 4 * float(between) / samples)
                 shift = min(1.0, max(0.0, (1 - c / d) / (1 - c)))
             known[name] = stream_mean.detach(), stream_variance.detach(), between
             m = source_mean + shift * (stream_mean - source_mean)
@@ -166,6 +170,34 @@ def test_it_is_the_plain_restatement_over_a_stream(stream):
         for name, value in used.items():
             close(adapted.state.statistics[name], value)
         assert float(adapted.state.seen[suited.SAMPLES]) == pytest.approx(samples)
+
+
+def test_keen_statistics_tolerate_no_distance():
+    model = network()
+    batches = [images(70, seed=seed) * 1.1 + 0.1 for seed in range(3)]
+    adapted = still(model)
+    one = torch.ones((), dtype=torch.float64)
+    adapted.state = replace(adapted.state, seen={suited.KEEN: one})
+    for x, (logits, _, _) in zip(batches, restated(model, batches, keen=True), strict=True):
+        close(adapted(x), logits.detach())
+    tolerant = [logits for logits, _, _ in restated(model, batches)]
+    assert not torch.allclose(tolerant[-1].detach(), adapted(batches[-1]), atol=1e-3)
+
+
+@pytest.mark.parametrize(("times", "holds"), [(1.1, True), (4.0, False)])
+def test_what_was_tried_holds_until_most_of_the_past_is_forgotten(times, holds):
+    adapted = still(network())
+    for seed in range(3):
+        adapted(images(70, seed=seed))
+    numbers = {suited.KEEN: 1.0, suited.TRUST: 0.25}
+    tried = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+    before = float(adapted.state.seen[suited.SAMPLES])
+    adapted.state = replace(adapted.state, seen={**adapted.state.seen, **tried})
+    adapted(images(70, seed=5) * times)
+    kept = float(adapted.state.seen[suited.SAMPLES]) - 70
+    assert (kept > before / 2) == holds
+    found = {name: float(adapted.state.seen[name]) for name in numbers}
+    assert found == (numbers if holds else {suited.KEEN: 0.0, suited.TRUST: 1.0})
 
 
 @pytest.mark.parametrize("dimensions", [0, 1, 3])
