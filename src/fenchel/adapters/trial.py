@@ -31,7 +31,7 @@ LEAST = 0.95
 KNOWN = 0.05
 """Nats of confirmed information below which a model knows nothing that could be lost, or made use of."""
 MORE = 1.01
-"""How many times the adapter's confirmed information shows that other statistics serve better."""
+"""So many times as much confirmed information shows that other statistics serve better."""
 SHIFT_BY = 16
 """Images are shifted by one of so many parts of their sides."""
 SMALLEST = 8
