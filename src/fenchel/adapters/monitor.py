@@ -18,6 +18,8 @@ WINDOW = 500
 """Images over which predictions are judged."""
 FEWEST = 24
 """With fewer compared images there is no verdict yet."""
+SOME = 64
+"""So many show differences of a third of a nat."""
 ENOUGH = 400
 """So many show differences of a tenth of a nat, and more than how statistics lag behind a change."""
 
@@ -221,7 +223,7 @@ class Compared:
                 f"classes in each: {mixed_up:.2f} nats of order are lost. Batches sorted by class mislead "
                 "their own statistics"
             )
-        if lost > limits.lost_information:
+        if self.adapted.count >= SOME and lost > limits.lost_information:
             return "suspect", (
                 f"the predictions depend less on the image than the source model's: {lost:.2f} nats of "
                 "mutual information are lost"
