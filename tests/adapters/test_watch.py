@@ -264,22 +264,29 @@ def test_a_healthy_stream_is_rarely_compared():
 # --- what it does --------------------------------------------------------------------------------
 
 
+def ruin(adapted: Adapter) -> None:
+    """The parameters in ruins, as the worst of streams would leave them."""
+    ruined = {name: value.clone() for name, value in adapted.state.parameters.items()}
+    ruined["2.bias"][0] += 40
+    adapted.state = replace(adapted.state, parameters=ruined)
+
+
 def test_a_collapse_is_undone_and_counted(caplog):
     told: list[HarmWarning] = []
-    adapted = collapsing(protect="auto", on_verdict=told.append, correct_output=False)
+    adapted = collapsing(
+        protect="auto", learning_rate=1e-3, on_verdict=told.append, correct_output=False
+    )
     with heard(), caplog.at_level(logging.INFO, logger="fenchel"):
         for x in stream(12):
+            ruin(adapted)
             output = adapted(x)
-            if (
-                adapted._own.watch.latest.action == "reset"
-            ):  # the batch is predicted without updates
-                assert len(output.argmax(-1).unique()) == CLASSES
+            assert adapted._own.watch.latest.action == "reset"
+            # The batch is predicted without updates.
+            assert len(output.argmax(-1).unique()) == CLASSES
     health = adapted.health()
-    assert health.resets > 0
-    resets = [each for each in told if each.action == "reset"]
-    assert resets
-    assert all(each.verdict == "collapsed" for each in resets)
-    assert all("few classes" in each.reason for each in resets)
+    assert health.resets == 12
+    assert {(each.verdict, each.action) for each in told} == {("collapsed", "reset")}
+    assert all("few classes" in each.reason for each in told)
     logged = [record for record in caplog.records if "reset" in record.getMessage()]
     assert len(logged) == health.resets
 
@@ -318,16 +325,37 @@ def test_suspect_parameters_that_are_far_away_go_back_until_they_are_near():
     assert distance(adapted.state.parameters, adapted.step.source) == pytest.approx(NEAR)
 
 
-def test_a_collapse_takes_the_statistics_with_it_that_entered_under_it():
-    adapted = collapsing(protect="auto", statistics="auto")
+@pytest.mark.parametrize("statistics", ["batch", "auto"])
+def test_a_collapse_takes_the_statistics_with_it_that_entered_under_it(statistics):
+    adapted = collapsing(protect="auto", learning_rate=1e-3, statistics=statistics)
     with heard():
-        for x in stream(12):
+        for number, x in enumerate(stream(3)):
+            ruin(adapted)
             adapted(x)
-            if adapted._own.watch.latest.action == "reset":
-                assert not adapted.state.seen[SAMPLES]
-            else:
-                assert adapted.state.seen[SAMPLES] > 0
-    assert adapted.health().resets > 0
+            assert adapted.health().resets == number + 1
+            left = float(adapted.state.seen[SAMPLES])
+            assert left == (0 if statistics == "auto" else 50 * (number + 1))
+
+
+@pytest.mark.parametrize("statistics", ["batch", "auto"])
+def test_a_step_that_leaves_what_the_network_learnt_is_undone(statistics):
+    """So no rate ruins a network within a batch, nor for the batches to come."""
+    options = {"trained_with": "cross-entropy", "method": "conjugate", "statistics": statistics}
+    still = fenchel.adapt(network(), learning_rate=0.0, protect=False, **options)
+    told: list[Report] = []
+    adapted = fenchel.adapt(
+        network(), learning_rate=1e4, protect="auto", on_batch=told.append, **options
+    )
+    with heard() as found:
+        for x in stream(6):
+            torch.testing.assert_close(adapted(x), still(x))
+    for name, value in adapted.step.source.items():
+        assert torch.equal(adapted.state.parameters[name], value)
+    assert adapted.health().verdict == "suspect"
+    assert adapted.health().pulled_back == 6
+    assert len(found) == 1  # once for all batches
+    assert "learning rate is too high" in found[0].reason
+    assert {report.action for report in told} == {"pulled back"}
 
 
 @pytest.mark.parametrize("factor", [1.1, 1.5])
@@ -404,9 +432,7 @@ def test_a_collapsed_stream_recovers(healthy_before):
     adapted, fresh = (fenchel.adapt(network(), trained_with="cross-entropy") for _ in range(2))
     for x in stream(healthy_before):
         adapted(x)
-    ruined = {name: value.clone() for name, value in adapted.state.parameters.items()}
-    ruined["2.bias"][0] += 40
-    adapted.state = replace(adapted.state, parameters=ruined)
+    ruin(adapted)
     with heard() as found:
         at_once = error(adapted, range(90, 95))
     later, anew = (error(each, range(100, 120)) for each in (adapted, fresh))

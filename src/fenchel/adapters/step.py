@@ -86,8 +86,12 @@ class Step:
 
     def unmoved_output(self, state: State, inputs: Inputs) -> Any:
         """The prediction of the source's parameters under the statistics of the adapter."""
+        return self.output_of(replace(state, parameters=self.source), inputs)
+
+    def output_of(self, state: State, inputs: Inputs) -> Any:
+        """The prediction of a state's parameters and statistics alone, whatever the method makes of them."""
         with torch.no_grad(), self.passes(state, inputs) as passes:
-            return passes.output(passes.source, inputs)
+            return passes.output(state.parameters, inputs)
 
     @contextmanager
     def passes(self, state: State, inputs: Inputs) -> Iterator[Passes]:

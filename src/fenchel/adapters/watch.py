@@ -31,6 +31,8 @@ PULL = 0.5
 NEAR = 0.15
 """Parameters farther from the source's than so much of the length of these are never given the benefit of
 the doubt: they are compared on every batch, and suspect ones go back until they are nearer."""
+LEAP = 0.05
+"""A step over more than so much of the parameters' length is undone: it has left what the network learnt."""
 LESS_TRUST = 0.25
 """What statistics count whose trial has failed; if the next fails as well, nothing."""
 
@@ -83,8 +85,14 @@ class Watch:
         if p is None:
             self.monitor.reason = "outputs without one class per sample are not watched"
             return state, output
+        leap = distance(state.parameters, before.parameters) if self.acts else 0.0
         if self.acts and are_copies(p):  # they teach nothing, whatever the method
             state = replace(state, parameters=before.parameters, moments=before.moments)
+        elif not leap <= LEAP:
+            state = self._towards(state, before.parameters, 1.0)
+            output = step.output_of(state, inputs)
+            p = self._of(step, inputs, output)
+            assert p is not None
         adapted, changed = Predicted.of(p), _has_changed(state)
         verdict = self.monitor.verdict
         self.monitor.suited = SHIFT in state.seen
@@ -98,6 +106,13 @@ class Watch:
             state, output, action = self._compared(step, before, state, inputs, output, p, apart)
         else:
             self.monitor.update(None)
+        if not leap <= LEAP and not action:
+            action = "pulled back"
+            self.pulled_back += 1
+            self.monitor.doubt(
+                f"one step moved the parameters by {100 * leap:.0f} % of their length and was undone. The "
+                "learning rate is too high"
+            )
         if action:
             apart = distance(state.parameters, step.source)
         self._note(verdict, action, before.batches, adapted, apart)
@@ -209,7 +224,7 @@ class Watch:
         self.resets += 1
         state = self._towards(state, self._healthy or step.source, 1.0)
         self._healthy = None  # a second collapse goes back to the source
-        return _marked(state, **{SAMPLES: 0.0}) if SAMPLES in state.seen else state
+        return _marked(state, **{SAMPLES: 0.0}) if TRUST in state.seen else state
 
     def _towards(self, state: State, target: Tensors, share: float) -> State:
         """The state with its parameters drawn towards others, and the optimiser's moments begun anew."""
@@ -310,7 +325,7 @@ class Watch:
 
 def _marked(state: State, **numbers: float) -> State:
     """The state with other numbers among what is known of its statistics."""
-    like = next(iter(state.statistics.values()))
+    like = next(iter((*state.seen.values(), *state.statistics.values())))
     marks = {name: like.new_full((), value) for name, value in numbers.items()}
     return replace(state, seen={**state.seen, **marks})
 
