@@ -216,6 +216,7 @@ BOUND = [
     ),
     Typed(SAFETY, "Where that has {1} % more", [lambda: 100 * (trial.MORE - 1)]),
     Typed(SAFETY, "they are then still {15} % away", [lambda: 100 * watch.NEAR]),
+    Typed(SAFETY, "A step over more than {5} % of the length", [lambda: 100 * watch.LEAP]),
     Typed(
         SAFETY,
         "parameters farther than {15} % of their length",

@@ -35,7 +35,7 @@ class HarmWarning(AdaptationWarning):
 
 
 DONE: dict[Action, str] = {
-    "pulled back": "drew its parameters halfway back to the source's",
+    "pulled back": "drew its parameters back",
     "reset": "went back to the last healthy parameters and predicted the batch without updates",
     "fell back": "returned the source model's prediction",
 }

@@ -41,7 +41,7 @@ class Health:
     """`healthy`, `suspect` or `collapsed`; always `healthy` where nothing watches (`protect=False`)."""
     reason: str = "nothing watches this stream: protect=False"
     pulled_back: int = 0
-    """How often suspect parameters were drawn halfway back to the source's."""
+    """How often suspect parameters were drawn halfway back to the source's, or a step undone."""
     fell_back: int = 0
     """Batches for which the source model's prediction was returned."""
     drifts: int = 0
