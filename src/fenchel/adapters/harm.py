@@ -51,7 +51,7 @@ class Report:
             was compared, with the `agreement` between adapter and source.
         action: what was done.
 
-    >>> import fenchel
+    >>> import torch, fenchel
     >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
     >>> reports = []
     >>> adapted = fenchel.adapt(network, trained_with="cross-entropy", on_batch=reports.append)

@@ -311,8 +311,11 @@ class Monitor:
         before = self._window[-1].adapted.effective_classes
         return adapted.effective_classes < self.thresholds.suspect_unmoved * before
 
-    def update(self, compared: Compared | None) -> Verdict:
-        """Take in a batch, compared or not; the verdict on the stream as it is now."""
+    def update(self, compared: Compared | None, *, alone: bool = False) -> Verdict:
+        """Take in a batch, compared or not; the verdict on the stream as it is now.
+
+        `alone`: whether a batch by itself may show a collapse, as one whose labels are not in runs does.
+        """
         self.batches += 1
         if compared is None:
             return self.verdict
@@ -322,6 +325,10 @@ class Monitor:
         whole = self.window_sums
         if whole is not None and whole.adapted.count >= FEWEST:
             self.verdict, self.reason = self._judged(whole)
+        if alone and compared.adapted.count >= SOME:
+            verdict, reason = self._judged(compared)
+            if verdict == "collapsed":
+                self.verdict, self.reason = verdict, reason
         return self.verdict
 
     @property

@@ -6,12 +6,12 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from fenchel.adapters.correlated import RECENT, acted_upon, in_runs, shown_by
+from fenchel.adapters.correlated import CORRELATION, MIXED, RECENT, acted_upon, in_runs, shown_by
 from fenchel.adapters.harm import Action, Detector, HarmWarning, OnBatch, OnVerdict, Report
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities, are_copies
@@ -19,7 +19,16 @@ from fenchel.adapters.monitor import SIGNALS, Compared, Monitor, Predicted, Verd
 from fenchel.adapters.optimizers import Optimizer
 from fenchel.adapters.state import State, Tensors
 from fenchel.adapters.step import Step
-from fenchel.adapters.suited import CHANGE, CHANGED, KEEN, SAMPLES, SHIFT, TRUST
+from fenchel.adapters.suited import (
+    CHANGE,
+    CHANGED,
+    INDEPENDENT,
+    KEEN,
+    RUNS,
+    SAMPLES,
+    SHIFT,
+    TRUST,
+)
 from fenchel.adapters.trial import Confirmed, Trial, shifted_copy
 
 logger = logging.getLogger("fenchel")
@@ -32,7 +41,8 @@ NEAR = 0.15
 """Parameters farther from the source's than so much of the length of these are never given the benefit of
 the doubt: they are compared on every batch, and suspect ones go back until they are nearer."""
 LEAP = 0.05
-"""A step over more than so much of the parameters' length is undone: it has left what the network learnt."""
+"""A step away from the source over more than so much of the parameters' length is undone: it has left what
+the network learnt."""
 LESS_TRUST = 0.25
 """What statistics count whose trial has failed; if the next fails as well, nothing."""
 
@@ -85,11 +95,11 @@ class Watch:
         if p is None:
             self.monitor.reason = "outputs without one class per sample are not watched"
             return state, output
-        leap = distance(state.parameters, before.parameters) if self.acts else 0.0
-        if self.acts and are_copies(p):  # they teach nothing, whatever the method
-            state = replace(state, parameters=before.parameters, moments=before.moments)
-        elif not leap <= LEAP:
+        apart = distance(state.parameters, step.source)
+        leap = self._leap(step, before, state, apart)
+        if not leap <= LEAP:
             state = self._towards(state, before.parameters, 1.0)
+            apart = distance(state.parameters, step.source)
             output = step.output_of(state, inputs)
             p = self._of(step, inputs, output)
             assert p is not None
@@ -100,8 +110,14 @@ class Watch:
             self.monitor.forget("the stream has just changed")
             self.trial = Trial()
         action: Action = ""
-        apart = distance(state.parameters, step.source)
-        wanted = changed or self.monitor.wants_comparison(adapted) or (self.acts and apart > NEAR)
+        wanted = (
+            changed
+            or self.monitor.wants_comparison(adapted)
+            or (
+                self.acts
+                and (apart > NEAR or _runs_may_have_ended(state, p) or bool(are_copies(p)))
+            )
+        )
         if self._drifted(adapted) or wanted:
             state, output, action = self._compared(step, before, state, inputs, output, p, apart)
         else:
@@ -131,20 +147,28 @@ class Watch:
         apart: float,
     ) -> tuple[State, Any, Action]:
         theirs = step.source_output(inputs)
-        moves = bool(state.parameters)
-        unmoved = step.unmoved_output(state, inputs) if moves else None
         source_p = self._of(step, inputs, theirs)
-        unmoved_p = None if unmoved is None else self._of(step, inputs, unmoved)
         assert source_p is not None
         if are_copies(source_p):
             self.monitor.update(None)
+            if self.acts:  # they teach nothing, whatever the method
+                state = replace(state, parameters=before.parameters, moments=before.moments)
             return state, output, ""
+        if self.acts and _runs_may_have_ended(state, p) and _runs_may_have_ended(state, source_p):
+            self.monitor.forget("labels no longer come in runs")
+            self.trial = Trial()
+            state, output = step.predicted(_of_mixed_labels(before), inputs, update=False)
+            p = cast(Tensor, self._of(step, inputs, output))
+        moves = bool(state.parameters)
+        unmoved = step.unmoved_output(state, inputs) if moves else None
+        unmoved_p = None if unmoved is None else self._of(step, inputs, unmoved)
         self.beside = Beside(p, source_p, unmoved_p)
-        verdict = self.monitor.update(self._comparison(self.beside, state, apart))
         runs = in_runs(state.seen, p, source_p)
+        compared = self._comparison(self.beside, state, apart)
+        verdict = self.monitor.update(compared, alone=runs is False)
         if runs:
             self.trial = Trial()
-        elif not _has_changed(state):
+        elif verdict != "collapsed" and not _has_changed(state):
             self._tried(step, before, state, inputs, self.beside)
         if runs is False and self.acts and self.trial.wants_keen:
             state, self.trial = _keen(state), Trial()
@@ -167,6 +191,12 @@ class Watch:
             share = max(PULL, 1 - NEAR / max(apart, NEAR))
             return self._towards(state, step.source, share), output, "pulled back"
         return self._reset(step, state), better, "reset"
+
+    def _leap(self, step: Step, before: State, state: State, apart: float) -> float:
+        """How far a step led away from the source, relative to the length of the parameters."""
+        if not self.acts or apart <= distance(before.parameters, step.source):
+            return 0.0
+        return distance(state.parameters, before.parameters)
 
     def _comparison(self, beside: Beside, state: State, apart: float) -> Compared:
         """What the monitor judges; `apart` is how far the parameters are from the source's."""
@@ -335,6 +365,17 @@ def _keen(state: State) -> State:
     return _marked(state, **{KEEN: 1.0, SAMPLES: 0.0})
 
 
+def _runs_may_have_ended(state: State, p: Tensor) -> bool:
+    """Whether labels came in runs, and the predictions of a batch look as if they no longer did."""
+    suits = SAMPLES in state.seen and len(p) >= RECENT
+    return suits and acted_upon(state.seen) >= MIXED > shown_by(p)
+
+
+def _of_mixed_labels(state: State) -> State:
+    """The state for labels that come in runs no longer; its statistics were those of a few classes."""
+    return _marked(state, **{SAMPLES: 0.0, RUNS: 0.0, CORRELATION: 0.0, INDEPENDENT: 1.0})
+
+
 def _has_changed(state: State) -> bool:
     changed = state.seen.get(CHANGED)
     return changed is not None and float(changed) > CHANGE
@@ -350,8 +391,8 @@ def distance(moved: Tensors, source: Tensors) -> float:
     """How far the moving parameters are from the source's, relative to their size."""
     if not source or not moved:
         return 0.0
-    apart = sum(float((moved[name] - value).square().sum()) for name, value in source.items())
-    size = sum(float(value.square().sum()) for value in source.values())
+    sums = [[(moved[name] - v).square().sum(), v.square().sum()] for name, v in source.items()]
+    apart, size = torch.stack([torch.stack(each).float() for each in sums]).sum(0).tolist()
     return float((apart / size) ** 0.5) if size else 0.0
 
 
