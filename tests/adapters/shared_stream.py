@@ -130,6 +130,7 @@ class Case:
 
 MEMO = {"method": "memo", "input_range": (0.0, 1.0), "views": 2}
 COTTA = {"method": "cotta", "input_range": (0.0, 1.0), "views": 2}
+HARM = {"method": "entropy", "protect": "auto"}
 ETA = {"method": "eta", "margin": 0.9, "similarity": 0.99}
 
 CASES = {
@@ -166,7 +167,8 @@ FURTHER = {
     "protected, labels in runs": Case(in_runs=True, count=20),
     "protected, broken images": Case(broken=True),
     "conjugate, broken images": Case(options={"method": "conjugate"}, broken=True),
-    "harm": Case("layer", {"method": "entropy", "learning_rate": 5.0, "protect": "auto"}, count=20),
+    "harm": Case("layer", {**HARM, "learning_rate": 0.03}, count=20),
+    "harm in one step": Case("layer", {**HARM, "learning_rate": 5.0}, count=20),
     "bn": Case(options={"method": "bn"}),
     "bn-alpha": Case(options={"method": "bn-alpha"}),
     "deyo": Case(options={"method": "deyo", "margin": 1.0, "drop": -1.0, "patches": 3}),

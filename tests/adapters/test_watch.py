@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 import fenchel
 from fenchel.adapters import Adapter
-from fenchel.adapters.correlated import CORRELATION
+from fenchel.adapters.correlated import CORRELATION, MIXED
 from fenchel.adapters.harm import Detector, HarmWarning, Report
 from fenchel.adapters.monitor import Thresholds
 from fenchel.adapters.suited import SAMPLES
-from fenchel.adapters.watch import NEAR, distance
+from fenchel.adapters.watch import LEAP, NEAR, distance
 from fenchel.objectives import Objective
 
 CLASSES = 6
@@ -289,6 +289,67 @@ def test_a_collapse_is_undone_and_counted(caplog):
     assert all("few classes" in each.reason for each in told)
     logged = [record for record in caplog.records if "reset" in record.getMessage()]
     assert len(logged) == health.resets
+
+
+def test_a_collapse_shows_in_one_batch_of_many_images():
+    """Healthy batches before do not hide it; the batch itself is predicted without the ruined parameters."""
+    adapted = fenchel.adapt(network(), trained_with="cross-entropy")
+    for x in stream(10, size=80):
+        adapted(x)
+    ruin(adapted)
+    with heard() as found:
+        at_once = error(adapted, range(90, 91), size=80)
+    assert [(each.verdict, each.action) for each in found] == [("collapsed", "reset")]
+    assert at_once < 10
+
+
+def test_a_network_that_says_the_same_of_all_images_does_not_pass_for_a_black_out():
+    adapted = fenchel.adapt(network(), trained_with="cross-entropy", protect="auto")
+    ruined = {name: value.clone() for name, value in adapted.state.parameters.items()}
+    ruined["2.weight"].zero_()
+    adapted.state = replace(adapted.state, parameters=ruined)
+    with heard() as found:
+        output = adapted(stream(1)[0])
+    assert [each.verdict for each in found] == ["collapsed"]
+    assert len(output.argmax(-1).unique()) == CLASSES
+    assert adapted.state.parameters["2.weight"].any()
+
+
+def test_the_way_back_to_the_source_is_no_step_too_long():
+    """A method that resets by itself may."""
+    told: list[Report] = []
+    adapted = fenchel.adapt(
+        network(),
+        trained_with="cross-entropy",
+        method="rdumb",
+        margin=1.0,
+        similarity=1.0,
+        every=6,
+        learning_rate=0.05,
+        protect="auto",
+        on_batch=told.append,
+    )
+    apart = []
+    for x in stream(7):
+        adapted(x)
+        apart.append(distance(adapted.state.parameters, adapted.step.source))
+    assert max(apart) > 2 * LEAP
+    assert min(apart[4:]) < LEAP
+    assert {report.action for report in told} == {""}
+
+
+@pytest.mark.filterwarnings("ignore::fenchel.HarmWarning")
+def test_statistics_of_labels_in_runs_end_with_the_runs():
+    """The first mixed batch is predicted as if it were the first of all."""
+    options = {"trained_with": "cross-entropy", "learning_rate": 1e-12}
+    adapted, fresh = (fenchel.adapt(network(), **options) for _ in range(2))
+    for x in sorted_stream(size=100):
+        adapted(x)
+    assert float(adapted.state.seen[CORRELATION]) > MIXED
+    mixed = stream(1, size=100, seed=70)[0]
+    torch.testing.assert_close(adapted(mixed), fresh(mixed))
+    assert float(adapted.state.seen[CORRELATION]) < MIXED
+    assert float(adapted.state.seen[SAMPLES]) == float(fresh.state.seen[SAMPLES])
 
 
 def test_suspect_parameters_are_drawn_halfway_to_the_source():

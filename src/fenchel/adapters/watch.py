@@ -391,8 +391,10 @@ def distance(moved: Tensors, source: Tensors) -> float:
     """How far the moving parameters are from the source's, relative to their size."""
     if not source or not moved:
         return 0.0
+    first = next(iter(source.values()))
     sums = [[(moved[name] - v).square().sum(), v.square().sum()] for name, v in source.items()]
-    apart, size = torch.stack([torch.stack(each).float() for each in sums]).sum(0).tolist()
+    rows = [torch.stack(each).to(first.device, torch.float32) for each in sums]
+    apart, size = torch.stack(rows).sum(0).tolist()  # one wait for a device, not one per layer
     return float((apart / size) ** 0.5) if size else 0.0
 
 
