@@ -54,17 +54,18 @@ def with_classes(
     size, batch = len(p), _shares(p)
     if CLASSES not in seen:
         zero = p.new_zeros(())
+        told = seen.get(RUNS, zero)  # runs that were noticed otherwise
         return {
             **seen,
-            CLASSES: batch,
+            CLASSES: torch.lerp(batch, torch.full_like(batch, 1 / len(batch)), told),
             CLASS_SAMPLES: zero + size,
             LATELY: batch,
             LATELY_SOURCE: batch,
             LATELY_SAMPLES: zero + min(size, RECENT),
-            CORRELATION: zero,
+            CORRELATION: seen.get(CORRELATION, zero),
             PRIOR: torch.full_like(batch, 1 / len(batch)),
-            RUNS: zero,
-            INDEPENDENT: zero + 1,
+            RUNS: told,
+            INDEPENDENT: seen.get(INDEPENDENT, zero + 1),
         }
     all_classes, samples, before = seen[CLASSES], seen[CLASS_SAMPLES], seen[LATELY_SAMPLES]
     enough = size >= RECENT

@@ -22,6 +22,8 @@ SOME = 64
 """So many show differences of a third of a nat."""
 ENOUGH = 400
 """So many show differences of a tenth of a nat, and more than how statistics lag behind a change."""
+FEWER, SURER = 0.5, 0.6
+"""Shares of the classes in use and of the entropy that the source has left where statistics mix up runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,12 +218,11 @@ class Compared:
                 return "suspect", f"the predictions gather in fewer classes: {fell}"
         if ours < limits.suspect * theirs:
             return "suspect", f"the predictions gather in fewer classes: {said}"
-        mixed_up = self.source.sorting - self.adapted.sorting
-        if mixed_up > limits.mixed_up:
+        if self.mixed_up > limits.mixed_up:
             return "suspect", (
                 "the source model sees batches of few classes each, where the adapted model sees all "
-                f"classes in each: {mixed_up:.2f} nats of order are lost. Batches sorted by class mislead "
-                "their own statistics"
+                f"classes in each: {self.mixed_up:.2f} nats of order are lost. Batches sorted by class "
+                "mislead their own statistics"
             )
         if self.adapted.count >= SOME and lost > limits.lost_information:
             return "suspect", (
@@ -237,6 +238,21 @@ class Compared:
                 "on, or sorted by class"
             )
         return "healthy", said
+
+    @property
+    def mixed_up(self) -> float:
+        """Nats of the order that the source sees in the batches, and the adapter does not."""
+        return self.source.sorting - self.adapted.sorting
+
+    @property
+    def mixes_up_runs(self) -> bool:
+        """Whether the source is sure of few classes in images of which the adapter makes many, unsure of all.
+
+        A source that fails on a new kind of image prefers few classes too, but is less sure of them.
+        """
+        resting = self.adapted if self.unmoved is None else self.unmoved
+        fewer = self.source.effective_classes < FEWER * resting.effective_classes
+        return fewer and self.source.entropy < SURER * resting.entropy
 
     def to_tensor(self) -> Tensor:
         """One row per model; not a number where the unmoved one did not predict."""
@@ -292,12 +308,29 @@ class Monitor:
 
     def doubts_the_latest(self) -> bool:
         """Whether the last comparisons by themselves look wrong, so that the next must not wait."""
-        latest: Compared | None = None
+        latest = self._latest()
+        return latest is not None and self._judged(latest)[0] != "healthy"
+
+    def sees_mixed_up_runs(self, compared: Compared, *, young: bool) -> bool:
+        """Whether this comparison, with those before, shows that labels in runs are mixed up.
+
+        `young`: whether statistics are known from few images, as at the beginning. Later ones are of runs
+        that were noticed, or of labels that are in none.
+        """
+        whole = sum(self._window, compared)
+        latest = self._latest(compared)
+        if latest is None or (latest is not compared and whole.adapted.count < 2 * FEWEST):
+            return False  # under statistics of a few images an adapter is unsure of everything
+        return (young and latest.mixes_up_runs) or whole.mixed_up > self.thresholds.mixed_up
+
+    def _latest(self, compared: Compared | None = None) -> Compared | None:
+        """A comparison with as many of the last ones as it takes to tell; None while there are too few."""
+        latest = compared
         for part in reversed(self._window):
+            if latest is not None and latest.adapted.count >= FEWEST:
+                break
             latest = part if latest is None else part + latest
-            if latest.adapted.count >= FEWEST:
-                return self._judged(latest)[0] != "healthy"
-        return False
+        return latest if latest is not None and latest.adapted.count >= FEWEST else None
 
     def _judged(self, compared: Compared) -> tuple[Verdict, str]:
         limits = self.thresholds

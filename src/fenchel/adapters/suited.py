@@ -48,6 +48,8 @@ MEMORY = 300.0
 CHANGE, FORGETTING, NOISE = 0.03, 30.0, 1.5
 """A distance in the first layer's variances from which on the past is forgotten, and how fast. What chance
 makes of so many samples, NOISE / samples, is taken off before."""
+VALUES = 3.0
+"""The same where an image has one value and no map: its variance is known from as many values as images."""
 RECENT = 64.0
 """Samples whose variances are compared with the past: more than one small batch."""
 FLOOR = 0.03
@@ -160,12 +162,13 @@ class Suiting:
         size = rows_of_all(x)
         old_mean = met.known(f"{prefix}{_MEAN}", source_mean)
         old_variance = met.known(f"{prefix}{_VARIANCE}", source_variance)
+        maps = x.ndim > 2 and x[0, 0].numel() > 1
         if met.weight is None:
-            _count_in(met, size, (mean, variance), (old_mean, old_variance), layer.eps)
+            _count_in(met, size, maps, (mean, variance), (old_mean, old_variance), layer.eps)
         weight, samples = cast(Tensor, met.weight), met.seen[SAMPLES]
         stream_mean, stream_variance = _joined((old_mean, old_variance), (mean, variance), weight)
         floor = layer.eps + FLOOR * source_variance.mean()
-        between = met.known(f"{prefix}between", weight.new_tensor(BETWEEN))
+        between = met.known(f"{prefix}between", weight.new_tensor(BETWEEN if maps else 1.0))
         if size > 1:
             images = x.to(mean.dtype).flatten(2).mean(-1) if x.ndim > 2 else x.to(mean.dtype)
             latest = (_variance(images) / (source_variance + floor)).mean()
@@ -175,8 +178,12 @@ class Suiting:
         faded = met.faded(stream_variance, source_variance, floor)
         zero = torch.zeros_like(faded)
         keen = torch.maximum(faded, met.known(KEEN, zero)) * (1 - met.known(RUNS, zero))
-        tolerance = TOLERANCE * (1 - keen)
-        shift = shifted(distance, tolerance + CAUTION * between / samples) * met.seen[TRUST]
+        chance = TOLERANCE * (1 - keen) + CAUTION * between / samples
+        if (
+            not maps
+        ):  # a class may be a whole variance away from the others, however many samples show it
+            chance = chance + met.known(RUNS, zero)
+        shift = shifted(distance, chance) * met.seen[TRUST]
         met.seen |= {
             f"{prefix}{_MEAN}": stream_mean,
             f"{prefix}{_VARIANCE}": stream_variance,
@@ -207,7 +214,9 @@ def _joined(old: Moments, new: Moments, weight: Tensor) -> Moments:
     return old[0] + weight * apart, torch.lerp(old[1], new[1], weight) + between
 
 
-def _count_in(met: Meeting, size: int, batch: Moments, old: Moments, eps: float) -> None:
+def _count_in(
+    met: Meeting, size: int, maps: bool, batch: Moments, old: Moments, eps: float
+) -> None:
     """Decide, in the first layer to run, how much the batch counts in all of them."""
     zero = batch[0].new_zeros(())
     samples, recent = met.known(SAMPLES, zero), met.known(RECENT_SAMPLES, zero)
@@ -215,7 +224,11 @@ def _count_in(met: Meeting, size: int, batch: Moments, old: Moments, eps: float)
     earlier = (met.known(RECENT_MEAN, old[0]), met.known(RECENT_VARIANCE, old[1]))
     recent_mean, recent_variance = _joined(earlier, batch, weight)
     change = relative(recent_variance, old[1], eps + FLOOR * old[1].mean())
-    change = torch.where(samples > 0, change - NOISE / max(size, RECENT), zero)
+    by_chance = zero + NOISE / max(size, RECENT)
+    if not maps:
+        lately = (recent + size).clamp(max=max(size, RECENT))
+        by_chance = VALUES * (1 / samples.clamp_min(1) + 1 / lately) + met.known(RUNS, zero)
+    change = torch.where(samples > 0, change - by_chance, zero)
     kept = samples * torch.exp(-FORGETTING * (change - CHANGE).clamp_min(0))
     count = (size * met.known(INDEPENDENT, torch.ones_like(zero))).clamp_min(1)
     met.weight = count / (count + kept)
@@ -239,8 +252,8 @@ def relative(one: Tensor, other: Tensor, floor: Tensor | float) -> Tensor:
 
 def shifted(distance: Tensor, chance: Tensor) -> Tensor:
     """The share of the stream's statistics: 0 up to `chance`, 1 from `FAR` on."""
-    chance = chance.clamp(max=FAR / 2)
-    return ((1 - chance / distance.clamp_min(1e-12)) / (1 - chance / FAR)).clamp(0, 1)
+    far = (2 * chance).clamp_min(FAR)
+    return ((1 - chance / distance.clamp_min(1e-12)) / (1 - chance / far)).clamp(0, 1)
 
 
 def has_moved(shift: Tensor) -> Tensor:

@@ -11,7 +11,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from fenchel.adapters.correlated import CORRELATION, MIXED, RECENT, acted_upon, in_runs, shown_by
+from fenchel.adapters.correlated import (
+    CERTAIN,
+    CORRELATION,
+    MIXED,
+    RECENT,
+    acted_upon,
+    in_runs,
+    shown_by,
+)
 from fenchel.adapters.harm import Action, Detector, HarmWarning, OnBatch, OnVerdict, Report
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities, are_copies
@@ -24,6 +32,7 @@ from fenchel.adapters.suited import (
     CHANGED,
     INDEPENDENT,
     KEEN,
+    MEMORY,
     RUNS,
     SAMPLES,
     SHIFT,
@@ -154,22 +163,35 @@ class Watch:
             if self.acts:  # they teach nothing, whatever the method
                 state = replace(state, parameters=before.parameters, moments=before.moments)
             return state, output, ""
-        if self.acts and _runs_may_have_ended(state, p) and _runs_may_have_ended(state, source_p):
-            self.monitor.forget("labels no longer come in runs")
-            self.trial = Trial()
-            state, output = step.predicted(_of_mixed_labels(before), inputs, update=False)
-            p = cast(Tensor, self._of(step, inputs, output))
         moves = bool(state.parameters)
-        unmoved = step.unmoved_output(state, inputs) if moves else None
-        unmoved_p = None if unmoved is None else self._of(step, inputs, unmoved)
-        self.beside = Beside(p, source_p, unmoved_p)
+
+        def shown(state: State, p: Tensor) -> tuple[Any, Beside, Compared]:
+            """The output of the network without updates, and the comparison."""
+            unmoved = step.unmoved_output(state, inputs) if moves else None
+            unmoved_p = None if unmoved is None else self._of(step, inputs, unmoved)
+            beside = Beside(p, source_p, unmoved_p)
+            return unmoved, beside, self._comparison(beside, state, apart)
+
+        def anew(before: State, reason: str) -> tuple[State, Any, Tensor]:
+            """The batch predicted with other statistics."""
+            self.monitor.forget(reason)
+            self.trial = Trial()
+            state, output = step.predicted(before, inputs, update=False)
+            return state, output, cast(Tensor, self._of(step, inputs, output))
+
+        if self.acts and _runs_may_have_ended(state, p) and _runs_may_have_ended(state, source_p):
+            state, output, p = anew(_of_mixed_labels(before), "labels no longer come in runs")
+        unmoved, beside, compared = shown(state, p)
+        if self.acts and self._mixes_up_runs(state, compared):
+            state, output, p = anew(_of_labels_in_runs(before), "labels come in runs")
+            unmoved, beside, compared = shown(state, p)
+        self.beside = beside
         runs = in_runs(state.seen, p, source_p)
-        compared = self._comparison(self.beside, state, apart)
         verdict = self.monitor.update(compared, alone=runs is False)
         if runs:
             self.trial = Trial()
         elif verdict != "collapsed" and not _has_changed(state):
-            self._tried(step, before, state, inputs, self.beside)
+            self._tried(step, before, state, inputs, beside)
         if runs is False and self.acts and self.trial.wants_keen:
             state, self.trial = _keen(state), Trial()
         if runs is False and self.trial.failure:
@@ -182,7 +204,7 @@ class Watch:
             if moves and not self.monitor.doubts_the_latest():
                 self._healthy = state.parameters
             return state, output, ""
-        better = theirs if unmoved is None or _more_informative(source_p, unmoved_p) else unmoved
+        better = theirs if unmoved is None or _more_informative(beside) else unmoved
         if not moves:
             self.fell_back += 1
             return state, better, "fell back"
@@ -197,6 +219,12 @@ class Watch:
         if not self.acts or apart <= distance(before.parameters, step.source):
             return 0.0
         return distance(state.parameters, before.parameters)
+
+    def _mixes_up_runs(self, state: State, compared: Compared) -> bool:
+        """Whether the statistics of the stream mix up labels that come in runs, unnoticed so far."""
+        if SHIFT not in state.seen or acted_upon(state.seen) >= MIXED:
+            return False
+        return self.monitor.sees_mixed_up_runs(compared, young=float(state.seen[SAMPLES]) < MEMORY)
 
     def _comparison(self, beside: Beside, state: State, apart: float) -> Compared:
         """What the monitor judges; `apart` is how far the parameters are from the source's."""
@@ -376,15 +404,24 @@ def _of_mixed_labels(state: State) -> State:
     return _marked(state, **{SAMPLES: 0.0, RUNS: 0.0, CORRELATION: 0.0, INDEPENDENT: 1.0})
 
 
+def _of_labels_in_runs(state: State) -> State:
+    """The state for labels that come in runs; what was seen of them stands for fewer samples."""
+    few = CERTAIN / RECENT
+    samples = few * float(state.seen.get(SAMPLES, 0.0))
+    return _marked(state, **{SAMPLES: samples, RUNS: 1.0, CORRELATION: 1.0, INDEPENDENT: few})
+
+
 def _has_changed(state: State) -> bool:
     changed = state.seen.get(CHANGED)
     return changed is not None and float(changed) > CHANGE
 
 
-def _more_informative(one: Tensor, other: Tensor | None) -> bool:
-    if other is None:
+def _more_informative(beside: Beside) -> bool:
+    """Whether the source's predictions depend more on the image than those without updates."""
+    if beside.unmoved is None:
         return True
-    return Predicted.of(one).mutual_information > Predicted.of(other).mutual_information
+    theirs, unmoved = Predicted.of(beside.source), Predicted.of(beside.unmoved)
+    return theirs.mutual_information > unmoved.mutual_information
 
 
 def distance(moved: Tensors, source: Tensors) -> float:
