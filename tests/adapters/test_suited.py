@@ -95,7 +95,9 @@ def restated(
             over = (1, -1, *[1] * (x.ndim - 2))
             variance = (x - mean.view(over)).pow(2).mean(axes)
             source_mean, source_variance = layer.running_mean, layer.running_var
-            old_mean, old_variance, between = known.get(name, (source_mean, source_variance, 0.2))
+            maps = x.ndim > 2
+            unknown = (source_mean, source_variance, 0.2 if maps else 1.0)
+            old_mean, old_variance, between = known.get(name, unknown)
             if weight is None:
                 share = 1.0 if size >= 64 else size / (size + recent)
                 first = (mean.detach(), (variance + mean**2).detach())  # E x and E x²
@@ -109,7 +111,12 @@ def restated(
                 recent_variance = lately[1] - lately[0] ** 2
                 floor = layer.eps + 0.03 * old_variance.mean()
                 change = relative(recent_variance, old_variance, floor) if samples else 0.0
-                excess = float(change) - 1.5 / max(size, 64) - 0.03
+                by_chance = 1.5 / max(size, 64)
+                if not maps:
+                    by_chance = 3 / max(1.0, samples) + 3 / (
+                        size if size > 64 else min(64, recent + size)
+                    )
+                excess = float(change) - by_chance - 0.03
                 kept = samples * math.exp(-30 * max(0.0, excess))
                 count = max(1.0, size * (1.0 if independent is None else independent[number]))
                 weight = count / (count + kept)
@@ -133,8 +140,9 @@ def restated(
                 counts.append(0.7 ** (len(gains) - 2))
                 fell = -sum(g * n for g, n in zip(gains, counts, strict=True)) / sum(counts)
                 faded = min(1.0, max(0.0, (fell - 0.2) / 0.05))
-                c = min(0.5, 0.035 * (1 - max(faded, keen)) + 4 * float(between) / samples)
-                shift = min(1.0, max(0.0, (1 - c / d) / (1 - c)))
+                c = 0.035 * (1 - max(faded, keen)) + 4 * float(between) / samples
+                c += 0.0 if maps else max(0.0, 1 - samples / 64)
+                shift = min(1.0, max(0.0, (1 - c / d) / (1 - c / max(1.0, 2 * c))))
             known[name] = stream_mean.detach(), stream_variance.detach(), between
             m = source_mean + shift * (stream_mean - source_mean)
             v = source_variance + shift * (stream_variance - source_variance)
@@ -207,6 +215,28 @@ def test_layers_of_every_dimension(dimensions):
     adapted = still(model)
     for x, (logits, _, _) in zip(batches, restated(model, batches), strict=True):
         close(adapted(x), logits.detach())
+
+
+def test_vectors_one_by_one_are_the_plain_restatement():
+    """One value says nothing of a variance; that of the stream is known in time."""
+    model = network(0)
+    batches = [images(1, dimensions=0, seed=seed) * 2 + 3 for seed in range(40)]
+    adapted = still(model)
+    shares = []
+    for x, (logits, _, _) in zip(batches, restated(model, batches), strict=True):
+        close(adapted(x), logits.detach())
+        shares.append(float(adapted.state.seen[suited.SHIFT]))
+    assert shares[-1] > 0.85
+
+
+def test_a_class_is_no_shift_of_vectors_whose_labels_come_in_runs():
+    model = network(0)
+    x = images(70, dimensions=0) + 0.3
+    alone, in_runs = still(model), still(model)
+    one = torch.ones((), dtype=torch.float64)
+    in_runs.state = replace(in_runs.state, seen={suited.RUNS: one})
+    assert not torch.allclose(alone(x), model(x), atol=0.1)
+    torch.testing.assert_close(in_runs(x), model(x).detach())
 
 
 def test_the_past_is_forgotten_when_the_kind_of_image_changes():

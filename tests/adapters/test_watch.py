@@ -20,7 +20,7 @@ from fenchel.adapters import Adapter
 from fenchel.adapters.correlated import CORRELATION, MIXED
 from fenchel.adapters.harm import Detector, HarmWarning, Report
 from fenchel.adapters.monitor import Thresholds
-from fenchel.adapters.suited import SAMPLES
+from fenchel.adapters.suited import RUNS, SAMPLES
 from fenchel.adapters.watch import LEAP, NEAR, distance
 from fenchel.objectives import Objective
 
@@ -325,7 +325,7 @@ def test_the_way_back_to_the_source_is_no_step_too_long():
         margin=1.0,
         similarity=1.0,
         every=6,
-        learning_rate=0.05,
+        learning_rate=0.15,
         protect="auto",
         on_batch=told.append,
     )
@@ -338,12 +338,47 @@ def test_the_way_back_to_the_source_is_no_step_too_long():
     assert {report.action for report in told} == {""}
 
 
+def in_order(count: int, size: int, per_class: int = 2) -> list[tuple[Tensor, Tensor]]:
+    """Batches of one class each, several of every class, with their labels."""
+    made = []
+    for number in range(count):
+        labels = torch.full((size,), number // per_class % CLASSES)
+        made.append(points(size, seed=number, labels=labels))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "most"), [(12, 100, 0), (24, 30, 0), (120, 4, 48), (300, 1, 48)]
+)
+def test_runs_that_are_mixed_up_are_noticed_by_the_source(count, size, most):
+    """It is sure of few classes where the adapter is unsure of many; of small batches 48 images tell."""
+    model = network()
+    adapted = fenchel.adapt(model, trained_with="cross-entropy")
+    wrong = 0
+    for x, labels in in_order(count, size, per_class=max(2, 100 // size)):
+        wrong += int((adapted(x).argmax(-1) != labels).sum())
+        wrong -= int((model(x).argmax(-1) != labels).sum())
+    assert wrong <= most
+    assert adapted.health().verdict == "healthy"
+
+
+def test_a_source_that_is_unsure_of_few_classes_is_no_sign_of_runs():
+    """As one that fails on a new kind of image."""
+    model, adapted = network(), fenchel.adapt(network(), trained_with="cross-entropy")
+    offset = 3 * DIRECTIONS[0] + 3 * DIRECTIONS[1]
+    for x in (0.3 * x + offset for x in stream(8)):
+        adapted(x)
+        assert len(model(x).argmax(-1).unique()) < CLASSES / 2
+        assert float(adapted.state.seen[RUNS]) == 0
+    assert len(adapted(x).argmax(-1).unique()) == CLASSES
+
+
 @pytest.mark.filterwarnings("ignore::fenchel.HarmWarning")
 def test_statistics_of_labels_in_runs_end_with_the_runs():
     """The first mixed batch is predicted as if it were the first of all."""
     options = {"trained_with": "cross-entropy", "learning_rate": 1e-12}
     adapted, fresh = (fenchel.adapt(network(), **options) for _ in range(2))
-    for x in sorted_stream(size=100):
+    for x, _ in in_order(12, 100):
         adapted(x)
     assert float(adapted.state.seen[CORRELATION]) > MIXED
     mixed = stream(1, size=100, seed=70)[0]

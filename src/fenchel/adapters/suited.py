@@ -10,10 +10,12 @@ A layer is normalised by a mix of the two: source + shift * (stream - source). W
 of the stream's statistics from the source's, relative to the source's variance, and b the share of the
 variance that lies between images,
 
-    shift = (1 - c / d) / (1 - c / FAR),   c = TOLERANCE + CAUTION * b / samples, at most FAR / 2
+    shift = (1 - c / d) / (1 - c / max(FAR, 2 c)),   c = TOLERANCE + CAUTION * b / samples
 
 cut off at 0 and 1 (James and Stein's estimate, with a tolerance): what is near the source, or known from
-few images alone, is the source's; what is far is the batch's.
+few images alone, is the source's; what is far is the batch's. Where an image has one value per channel and
+no map, b is 1 to begin with, and a class may be a whole variance away from the others, however many samples
+show it: c is larger by as much where labels come in runs, or may do for all that few samples tell.
 
 Blur and low contrast make all features smaller, in later layers by so little that each seems to be the
 source's, while together they mislead the network. So where the variances of the first layers have fallen,
@@ -49,7 +51,7 @@ CHANGE, FORGETTING, NOISE = 0.03, 30.0, 1.5
 """A distance in the first layer's variances from which on the past is forgotten, and how fast. What chance
 makes of so many samples, NOISE / samples, is taken off before."""
 VALUES = 3.0
-"""The same where an image has one value and no map: its variance is known from as many values as images."""
+"""The same for either side where an image has one value and no map: variances are known from few values."""
 RECENT = 64.0
 """Samples whose variances are compared with the past: more than one small batch."""
 FLOOR = 0.03
@@ -179,10 +181,9 @@ class Suiting:
         zero = torch.zeros_like(faded)
         keen = torch.maximum(faded, met.known(KEEN, zero)) * (1 - met.known(RUNS, zero))
         chance = TOLERANCE * (1 - keen) + CAUTION * between / samples
-        if (
-            not maps
-        ):  # a class may be a whole variance away from the others, however many samples show it
-            chance = chance + met.known(RUNS, zero)
+        if not maps:
+            in_runs = torch.maximum(met.known(RUNS, zero), 1 - samples / RECENT)
+            chance = chance + in_runs
         shift = shifted(distance, chance) * met.seen[TRUST]
         met.seen |= {
             f"{prefix}{_MEAN}": stream_mean,
@@ -251,7 +252,7 @@ def relative(one: Tensor, other: Tensor, floor: Tensor | float) -> Tensor:
 
 
 def shifted(distance: Tensor, chance: Tensor) -> Tensor:
-    """The share of the stream's statistics: 0 up to `chance`, 1 from `FAR` on."""
+    """The share of the stream's statistics: 0 up to `chance`, 1 from `FAR` on, or twice the chance."""
     far = (2 * chance).clamp_min(FAR)
     return ((1 - chance / distance.clamp_min(1e-12)) / (1 - chance / far)).clamp(0, 1)
 
