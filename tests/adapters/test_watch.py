@@ -362,6 +362,14 @@ def test_runs_that_are_mixed_up_are_noticed_by_the_source(count, size, most):
     assert adapted.health().verdict == "healthy"
 
 
+def test_runs_that_are_mixed_up_are_told_where_nothing_is_done():
+    adapted = fenchel.adapt(network(), trained_with="cross-entropy", protect="watch")
+    with heard() as found:
+        adapted(in_order(1, 100)[0][0])
+    assert [each.verdict for each in found] == ["suspect"]
+    assert "labels come in runs" in found[0].reason
+
+
 def test_a_source_that_is_unsure_of_few_classes_is_no_sign_of_runs():
     """As one that fails on a new kind of image."""
     model, adapted = network(), fenchel.adapt(network(), trained_with="cross-entropy")

@@ -182,12 +182,17 @@ class Watch:
         if self.acts and _runs_may_have_ended(state, p) and _runs_may_have_ended(state, source_p):
             state, output, p = anew(_of_mixed_labels(before), "labels no longer come in runs")
         unmoved, beside, compared = shown(state, p)
-        if self.acts and self._mixes_up_runs(state, compared):
+        mixed_up = self._mixes_up_runs(state, compared)
+        if self.acts and mixed_up:
             state, output, p = anew(_of_labels_in_runs(before), "labels come in runs")
             unmoved, beside, compared = shown(state, p)
         self.beside = beside
         runs = in_runs(state.seen, p, source_p)
         verdict = self.monitor.update(compared, alone=runs is False)
+        if not self.acts and mixed_up:
+            verdict = self.monitor.doubt(
+                "labels come in runs, which statistics of the stream mix up"
+            )
         if runs:
             self.trial = Trial()
         elif verdict != "collapsed" and not _has_changed(state):
