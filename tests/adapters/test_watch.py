@@ -363,7 +363,9 @@ def test_runs_that_are_mixed_up_are_noticed_by_the_source(count, size, most):
 
 
 def test_runs_that_are_mixed_up_are_told_where_nothing_is_done():
-    adapted = fenchel.adapt(network(), trained_with="cross-entropy", protect="watch")
+    adapted = fenchel.adapt(
+        network(), trained_with="cross-entropy", statistics="auto", protect="watch"
+    )
     with heard() as found:
         adapted(in_order(1, 100)[0][0])
     assert [each.verdict for each in found] == ["suspect"]
