@@ -164,7 +164,7 @@ class Suiting:
         size = rows_of_all(x)
         old_mean = met.known(f"{prefix}{_MEAN}", source_mean)
         old_variance = met.known(f"{prefix}{_VARIANCE}", source_variance)
-        maps = x.ndim > 2 and x[0, 0].numel() > 1
+        maps = x.shape[2:].numel() > 1
         if met.weight is None:
             _count_in(met, size, maps, (mean, variance), (old_mean, old_variance), layer.eps)
         weight, samples = cast(Tensor, met.weight), met.seen[SAMPLES]
