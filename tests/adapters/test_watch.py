@@ -352,13 +352,15 @@ def in_order(count: int, size: int, per_class: int = 2) -> list[tuple[Tensor, Te
 )
 def test_runs_that_are_mixed_up_are_noticed_by_the_source(count, size, most):
     """It is sure of few classes where the adapter is unsure of many; of small batches 48 images tell."""
-    model = network()
-    adapted = fenchel.adapt(model, trained_with="cross-entropy")
+    model, reports = network(), []
+    adapted = fenchel.adapt(model, trained_with="cross-entropy", on_batch=reports.append)
     wrong = 0
     for x, labels in in_order(count, size, per_class=max(2, 100 // size)):
         wrong += int((adapted(x).argmax(-1) != labels).sum())
         wrong -= int((model(x).argmax(-1) != labels).sum())
     assert wrong <= most
+    if size == 100:  # what is reported is what is returned
+        assert reports[0].signals["effective_classes"] < 2
     assert adapted.health().verdict == "healthy"
 
 

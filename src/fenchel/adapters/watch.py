@@ -129,6 +129,8 @@ class Watch:
         )
         if self._drifted(adapted) or wanted:
             state, output, action = self._compared(step, before, state, inputs, output, p, apart)
+            if self.beside is not None:
+                adapted = Predicted.of(self.beside.adapted)
         else:
             self.monitor.update(None)
         if not leap <= LEAP and not action:
