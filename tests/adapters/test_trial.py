@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import fenchel
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.suited import KEEN, TRUST
-from fenchel.adapters.trial import FEWEST, MORE, MOST, Confirmed, Trial, shifted_copy
+from fenchel.adapters.trial import EARLIEST, FEWEST, MORE, MOST, Confirmed, Trial, shifted_copy
 
 CLASSES, SIDE = 4, 16
 GENERATOR = torch.Generator().manual_seed(8)
@@ -102,7 +102,7 @@ def test_a_trial_fails_by_the_share_that_is_left_and_not_on_few_images() -> None
 
 
 def test_closer_statistics_win_a_trial_by_a_margin_and_not_on_few_images() -> None:
-    sharp = torch.eye(5).repeat(FEWEST, 1)[:FEWEST]
+    sharp = torch.eye(5).repeat(EARLIEST, 1)[:EARLIEST]
     good, bad = Confirmed.of(sharp, sharp), Confirmed.of(0.7 * sharp + 0.06, 0.7 * sharp + 0.06)
     assert Trial(bad, bad, good).wants_keen
     assert not Trial(good, bad, bad).wants_keen
@@ -208,10 +208,12 @@ def test_statistics_follow_the_stream_closely_where_copies_confirm_more() -> Non
     watched = fenchel.adapt(
         source, trained_with="cross-entropy", method="bn", statistics="auto", protect="watch"
     )
-    early = error_of_levels(adapted, range(2), 0.25)
+    early = error_of_levels(adapted, range(1), 0.25)
     assert float(adapted.state.seen[KEEN]) == 0
-    later = error_of_levels(adapted, range(2, 40), 0.25)
+    at_once = error_of_levels(adapted, range(1, 2), 0.25)  # the batch that shows it profits
     assert float(adapted.state.seen[KEEN]) == 1
+    later = error_of_levels(adapted, range(2, 40), 0.25)
+    assert at_once < early - 5
     assert later < early - 10
     assert adapted.health().verdict == "healthy"
     assert (adapted.health().fell_back, adapted.health().resets) == (0, 0)

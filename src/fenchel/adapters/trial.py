@@ -26,6 +26,8 @@ from fenchel.adapters.state import Tensors
 
 FEWEST, MOST = 150, 500
 """Images after which a trial may fail, and those after which it is over."""
+EARLIEST = 100
+"""Images after which it may show that other statistics serve better: a mistake there costs little."""
 LEAST = 0.95
 """The share of the source's confirmed information that has to be left."""
 KNOWN = 0.05
@@ -129,10 +131,10 @@ class Trial:
     @property
     def wants_keen(self) -> bool:
         """Whether statistics that tolerate nothing serve better."""
-        if self.adapted is None or self.source is None or self.keen is None or self.count < FEWEST:
+        if self.adapted is None or self.source is None or self.keen is None:
             return False
         best = max(self.adapted.information, self.source.information)
-        return self.keen.information > max(MORE * best, KNOWN)
+        return self.count >= EARLIEST and self.keen.information > max(MORE * best, KNOWN)
 
     @property
     def failure(self) -> str:

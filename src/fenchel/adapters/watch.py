@@ -199,8 +199,10 @@ class Watch:
             self.trial = Trial()
         elif verdict != "collapsed" and not _has_changed(state):
             self._tried(step, before, state, inputs, beside)
-        if runs is False and self.acts and self.trial.wants_keen:
-            state, self.trial = _keen(state), Trial()
+        if not runs and self.acts and self.trial.wants_keen:
+            state, output, p = anew(_keen(before), "statistics follow the stream closely")
+            _, self.beside, _ = shown(state, p)
+            return state, output, ""
         if runs is False and self.trial.failure:
             verdict = self.monitor.doubt(self.trial.failure)
             if self.acts and TRUST in state.seen:
