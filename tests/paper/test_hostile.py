@@ -243,6 +243,7 @@ def made_up(errors: dict[str, float], title: str = "sorted") -> HostileRow:
     [
         (36.0, True, False, "met"),
         (36.1, False, False, "missed by 0.1"),
+        (36.02, False, False, "missed by less than 0.1"),
         (49.4, False, False, "missed by 13.4"),
         (49.6, False, True, "missed by 13.6, above source + 0.5"),
     ],

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fenchel.adapters.inputs import Inputs
 from fenchel.adapters.likelihood import Probabilities, are_copies
+from fenchel.adapters.normalization import batch_norm_layers
 from fenchel.adapters.passes import Passes
 from fenchel.adapters.state import State, Tensors, chosen
 from fenchel.adapters.suited import RUNS, TRUST
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MEAN = "mean_prediction"
-UNSHOWN = 0.25
-"""The share of a step where nothing shows whether the stream has moved."""
+UNSHOWN, WITHOUT = 0.25, 0.125
+"""The share of a step where nothing shows whether the stream has moved, and that in networks without batch
+normalisation, which gain less and are harmed more easily."""
 RETURN = 0.5
 """How far the parameters go back at a step where the stream is the source's, besides the pull."""
 
@@ -52,9 +54,9 @@ class Protected(EntropyMethod):
     Where statistics suit the batch and show that the stream is still the source's, steps are shorter, down to
     none, and the parameters go back by half of their way: what the network was trained on needs no adapting.
     So it is while the statistics are not trusted, a trial of them having failed. Where nothing shows whether
-    the stream has moved, as in networks without batch normalisation, steps are a quarter as long. A batch on
-    which no step is allowed leaves the optimiser and the mean prediction as they are. The parameters never
-    leave the ball of radius longest / pull around the source, whatever the rate.
+    the stream has moved, steps are a quarter as long; in networks without batch normalisation, an eighth. A
+    batch on which no step is allowed leaves the optimiser and the mean prediction as they are. The parameters
+    never leave the ball of radius longest / pull around the source, whatever the rate.
     """
 
     shares_batches: ClassVar[bool] = True
@@ -155,9 +157,12 @@ class Protected(EntropyMethod):
     def allowed(self, passes: Passes, state: State) -> Tensor:
         """The share of the longest step, 0 to 1, that the stream allows."""
         like = next(iter(passes.source.values()))
-        found = like.new_full((), UNSHOWN, dtype=torch.promote_types(like.dtype, torch.float32))
+        kind = torch.promote_types(like.dtype, torch.float32)
         if (moved := self.moved(passes, state)) is not None:
-            found = moved.to(found)
+            found = moved.to(like.device, kind)
+        else:
+            share = UNSHOWN if batch_norm_layers(passes.network.module) else WITHOUT
+            found = like.new_full((), share, dtype=kind)
         if RUNS in state.seen:
             found = found * (1 - state.seen[RUNS].to(found))
         return found

@@ -78,7 +78,8 @@ class HostileRow:
         words = []
         if self.meets_goal is not None and self.goal is not None:
             above = self.numbers[DEFAULT].measured.mean - self.goal
-            words.append("met" if self.meets_goal else f"missed by {above:.1f}")
+            missed = f"missed by {above:.1f}" if above >= 0.05 else "missed by less than 0.1"
+            words.append("met" if self.meets_goal else missed)
         if self.does_harm:
             words.append(f"above source + {MARGIN}")
         return ", ".join(words)
