@@ -243,7 +243,6 @@ def made_up(errors: dict[str, float], title: str = "sorted") -> HostileRow:
     [
         (36.0, True, False, "met"),
         (36.1, False, False, "missed by 0.1"),
-        (36.02, False, False, "missed by less than 0.1"),
         (49.4, False, False, "missed by 13.4"),
         (49.6, False, True, "missed by 13.6, above source + 0.5"),
     ],
@@ -260,6 +259,12 @@ def test_goals_and_harm_are_marked(default: float, meets: bool, harm: bool, verd
     goals, above = summary([row])
     assert goals.endswith(f"{int(meets)} of 1")
     assert ("1 of 1" in above) == harm
+
+
+def test_a_goal_that_is_nearly_met_is_missed_all_the_same() -> None:
+    row = made_up({"source": 48.9, "default": 36.1})
+    near = replace(row, row=replace(row.row, goals={"cross-entropy": 36.08}))
+    assert (near.meets_goal, near.verdict) == (False, "missed by less than 0.1")
 
 
 def test_without_a_number_there_is_no_verdict() -> None:
