@@ -101,6 +101,18 @@ def test_a_trial_fails_by_the_share_that_is_left_and_not_on_few_images() -> None
     assert Trial.from_tensors({}) == Trial()
 
 
+def test_chance_makes_no_trial_fail() -> None:
+    """A few images tell a small loss from none only by chance."""
+    sharp = torch.eye(5).repeat(200, 1)
+    slightly = 0.98 * sharp + 0.02 / 5
+    good, bad = Confirmed.of(sharp[:200], sharp[:200]), Confirmed.of(slightly[:200], slightly[:200])
+    assert 0.9 * good.information < bad.information < 0.95 * good.information
+    assert not Trial(bad, good).failure
+    whole = Trial(Confirmed.of(slightly, slightly), Confirmed.of(sharp, sharp))
+    assert whole.count == 1000
+    assert whole.failure
+
+
 def test_closer_statistics_win_a_trial_by_a_margin_and_not_on_few_images() -> None:
     sharp = torch.eye(5).repeat(EARLIEST, 1)[:EARLIEST]
     good, bad = Confirmed.of(sharp, sharp), Confirmed.of(0.7 * sharp + 0.06, 0.7 * sharp + 0.06)

@@ -28,8 +28,9 @@ FEWEST, MOST = 150, 500
 """Images after which a trial may fail, and those after which it is over."""
 EARLIEST = 100
 """Images after which it may show that other statistics serve better: a mistake there costs little."""
-LEAST = 0.95
-"""The share of the source's confirmed information that has to be left."""
+LEAST, CHANCE = 0.95, 0.5
+"""The share of the source's confirmed information that has to be left, and the nats by which chance lets it
+fall short on one image; on n images, by a square root of n less."""
 KNOWN = 0.05
 """Nats of confirmed information below which a model knows nothing that could be lost, or made use of."""
 MORE = 1.01
@@ -142,7 +143,7 @@ class Trial:
         if self.adapted is None or self.source is None or self.count < FEWEST:
             return ""
         ours, theirs = self.adapted.information, self.source.information
-        if ours >= LEAST * theirs or theirs < KNOWN:
+        if ours >= LEAST * theirs - CHANCE / self.count**0.5 or theirs < KNOWN:
             return ""
         return (
             "shifted by a few pixels, the images confirm fewer of the adapter's predictions than of the "
