@@ -62,6 +62,8 @@ def render(template: str) -> str:
         "hostile_noticed": hostile.noticed,
         "public_network": public_network_checks.table,
         "recovery": recovery_checks.table,
+        "recovery_mean": recovery_checks.mean,
+        "recovery_within": recovery_checks.within_a_point,
         "recovery_worst": recovery_checks.worst,
         "settings_table": calibrating.table,
         "settings_elsewhere": calibrating.others,

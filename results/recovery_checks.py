@@ -100,15 +100,31 @@ def _errors() -> dict[tuple[str, str, str, str], float]:
     return {_place(row): float(row["error"]) for row in rows_of(NAME)}
 
 
-def worst() -> str:
-    """The most that a benign stream has above a fresh start, in points, with the default."""
+def _above_fresh() -> list[float]:
+    """By how many points every benign stream that came after another ends above a fresh start."""
     found = _errors()
-    most = max(
+    return [
         error - found[network, way, FRESH, after]
-        for (network, way, _, after), error in found.items()
-        if way == "default"
-    )
-    return f"{most:.1f}"
+        for (network, way, before, after), error in found.items()
+        if before != FRESH
+    ]
+
+
+def mean() -> str:
+    """The mean over them, in points."""
+    above = _above_fresh()
+    return f"{sum(above) / len(above):+.1f}"
+
+
+def worst() -> str:
+    """The most of them, in points."""
+    return f"{max(_above_fresh()):.1f}"
+
+
+def within_a_point() -> str:
+    """How many end at most a point above a fresh start, of how many."""
+    above = _above_fresh()
+    return f"{sum(each <= 1 + 1e-9 for each in above)} of {len(above)}"
 
 
 def table() -> str:
