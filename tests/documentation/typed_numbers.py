@@ -208,7 +208,9 @@ BOUND = [
         [lambda: 100 * PROTECTED["longest"] / PROTECTED["pull"]],
     ),
     Typed(SAFETY, "On the first {64} images", [lambda: monitor.Monitor.first]),
-    Typed(SAFETY, "less than {95} % of the source's has failed", [lambda: 100 * trial.LEAST]),
+    Typed(SAFETY, "has less than {0.6} of its entropy", [lambda: monitor.SURER]),
+    Typed(SAFETY, "has less than {95} % of the source's, by more", [lambda: 100 * trial.LEAST]),
+    Typed(SAFETY, "({0.5} nats over the square root", [lambda: trial.CHANCE]),
     Typed(
         SAFETY,
         "of the source's ([the trial](#a-trial-by-shifted-images)) | below {95} % |",
@@ -216,7 +218,7 @@ BOUND = [
     ),
     Typed(SAFETY, "Where that has {1} % more", [lambda: 100 * (trial.MORE - 1)]),
     Typed(SAFETY, "they are then still {15} % away", [lambda: 100 * watch.NEAR]),
-    Typed(SAFETY, "A step over more than {5} % of the length", [lambda: 100 * watch.LEAP]),
+    Typed(SAFETY, "leads over more than {5} % of the length", [lambda: 100 * watch.LEAP]),
     Typed(
         SAFETY,
         "parameters farther than {15} % of their length",

@@ -114,10 +114,11 @@ def test_what_the_protection_did_is_told(service: Service, engines: Engines) -> 
     )
     engine = engines(replace(service, adaptation=greedy))
     answer = asked(engine, "harmed", "0", images(32))
-    assert answer["event"] == "reset"
-    assert answer["health"]["resets"] == 1
+    assert answer["event"] == "updated"
+    assert answer["health"]["pulled_back"] == 1
     told = engine.describe("harmed")
-    assert (told["verdict"], told["course"][0]["verdict"]) == ("healthy", "collapsed")
+    assert (told["verdict"], told["course"][0]["verdict"]) == ("suspect", "suspect")
+    assert "learning rate is too high" in told["reason"]
 
 
 def test_a_request_that_comes_again_is_answered_as_before_and_not_learnt_twice(
