@@ -404,7 +404,7 @@ def _keen(state: State) -> State:
 
 def _runs_may_have_ended(state: State, p: Tensor) -> bool:
     """Whether labels came in runs, and the predictions of a batch look as if they no longer did."""
-    suits = SAMPLES in state.seen and len(p) >= RECENT
+    suits = SHIFT in state.seen and len(p) >= RECENT
     return suits and acted_upon(state.seen) >= MIXED > shown_by(p)
 
 
