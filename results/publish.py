@@ -21,6 +21,7 @@ import jinja2
 import public_network_checks
 import reading
 import recovery_checks
+import small_network_checks
 import tables
 import verdicts
 from collecting import collect, derived
@@ -61,6 +62,7 @@ def render(template: str) -> str:
         "hostile_verdicts": hostile.verdicts,
         "hostile_noticed": hostile.noticed,
         "public_network": public_network_checks.table,
+        "small_networks": small_network_checks.table,
         "recovery": recovery_checks.table,
         "recovery_mean": recovery_checks.mean,
         "recovery_within": recovery_checks.within_a_point,
